@@ -241,7 +241,7 @@ class RecordedRuns(ApplicationRuns):
             return self.load(given)
         name = recorded.summary.recipe
         if recorded.document is None:
-            known = self._of_code.get(name) or self.extensions.recipes.get(name)
+            known = self._of_code.get(name) or self.extensions.find_recipe(name)
             if known is not None:
                 return known
         return recorded.recipe(self.extensions.catalog())

@@ -264,7 +264,7 @@ class UnattendedRuntime:
         Raises:
             UsageError: It was made by code, or names something that is not registered here.
         """
-        made = self.extensions.recipes.get(recorded.summary.recipe)
+        made = self.extensions.find_recipe(recorded.summary.recipe)
         if recorded.document is None and made is not None:
             recipe = made
         else:

@@ -162,6 +162,7 @@ class ModelCalls:
         self._progress = context.progress
         self._budget = context.progress.budget
         self._scope = context.scope
+        self._recorder = context.scope.recorder
         self._services = context.scope.services
         self._clock = context.scope.services.clock
         self.factory = factory
@@ -681,7 +682,7 @@ class ModelCalls:
         """The call as an earlier execution of the run recorded it; no request is made."""
         live = self.view.live_conversation
         done = recorded_model_call(call, fact_in(entry, ModelCallFact), entry.at)
-        self._scope.recorder.note_replayed(entry)
+        self._recorder.note_replayed(entry)
         self._budget.spend_replayed(call.key, done.usage)
         if live is not None:
             live.follow((entry,))

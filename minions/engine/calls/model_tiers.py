@@ -393,7 +393,8 @@ class ModelTiers:
     @property
     def has_own_room(self) -> bool:
         """Whether the options of that model say how long an answer may be."""
-        return self.current.options.max_output_tokens is not None
+        options = self.current.options
+        return options.max_output_tokens is not None
 
     @property
     def next_model(self) -> ChatModel | None:

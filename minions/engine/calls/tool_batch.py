@@ -84,6 +84,7 @@ class ToolBatch:
         self._context = context = view.context
         self._scope = scope = context.scope
         self._values = context.run_values
+        self._progress = context.progress
         self._replay = scope.replay
         self._recorder = scope.recorder
         self._services = scope.services
@@ -458,7 +459,7 @@ class ToolBatch:
             made += 1
             if made > 1:
                 self._metrics.retried("tool")
-                self._context.progress.count_retry()
+                self._progress.count_retry()
             questions.begin_attempt()
             if recorder.is_late:
                 await recorder.confirm_lease()

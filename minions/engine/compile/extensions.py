@@ -192,6 +192,10 @@ class Extensions(FieldsRepr):
         recipes = RecipeAgents(self.recipes)
         return recipes if self.agents is None else JoinedAgents((recipes, self.agents))
 
+    def find_recipe(self, name: str) -> AgentRecipe | None:
+        """The registered recipe of that name; None: there is none."""
+        return self.recipes.get(name)
+
     def catalog(self) -> Catalog:
         """The declarations of everything that recipes may name, for the static checks."""
         parameters, outputs = _schemas_of_steps(self.steps) if self.steps else ({}, {})

@@ -185,6 +185,10 @@ class RunProgress:
         self.child_waits: list[ChildWait] = []
         """The steps of the run that wait for child runs."""
 
+    def add_child_wait(self, wait: ChildWait) -> None:
+        """A step of the run waits for child runs."""
+        self.child_waits.append(wait)
+
     def count_retry(self) -> None:
         """Count an attempt that is not the first at its call."""
         self.retries += 1

@@ -191,6 +191,10 @@ class RunScope:
         ids = {"run_id": self.run_id, "session_id": self.session_id}
         return RunLog(log, ids, self.secrets)
 
+    def log_info(self, event: str, /, **facts: object) -> None:
+        """Log a line, with the run bound to it."""
+        self.log.info(event, **facts)
+
     def log_of(self, step_id: str, address: str) -> Log:
         """The log of the services, with the run and a step bound to each line.
 

@@ -76,9 +76,15 @@ class AgentRun(Generic[T_co]):
         self.context = context
         self._recipe = context.recipe
         self._progress = context.progress
+        self._values = context.run_values
         self._scope = context.scope
+        self._events = context.scope.events
+        self._examples = context.scope.examples
+        self._recorder = context.scope.recorder
         self._services = context.scope.services
+        self._journal = context.scope.services.journal
         self._built = built
+        self._graph = built.graph
         self._models = models
         self._walk = walk
         self._output = output
@@ -121,11 +127,11 @@ class AgentRun(Generic[T_co]):
 
     def listen(self, listener: Listener) -> None:
         """Hand every event from now on to `listener`."""
-        self._scope.events.listen(listener)
+        self._events.listen(listener)
 
     def preview(self) -> Iterator[str]:
         """What is replayed, resumed, pinned and run, for a person; empty for a whole, new run."""
-        return preview_lines(self.context, self._start, self._built.graph.steps)
+        return preview_lines(self.context, self._start, self._graph.steps)
 
     @property
     def calls_in_doubt(self) -> Sequence[OpenCall]:
@@ -233,7 +239,7 @@ class AgentRun(Generic[T_co]):
         if not self.has_conversation:
             return
         queued = RunFilter(session_id=self.session_id, statuses={RunState.QUEUED})
-        for row in await self._services.journal.runs(queued):
+        for row in await self._journal.runs(queued):
             if row.run_id != self.run_id:
                 raise LeaseHeldError(
                     f"Session '{self.session_id}' is busy: run '{row.run_id}' waits in a queue to "
@@ -258,30 +264,30 @@ class AgentRun(Generic[T_co]):
 
     async def _executed(self) -> AgentResult[T_co]:
         _refuse_other_loops()
-        recorder, services = self._scope.recorder, self._services
-        opens_later = self._start.makes_session and services.journal.stores_together
+        services, replay = self._services, self._start.replay
+        opens_later = self._start.makes_session and self._journal.stores_together
         if not (opens_later or self._start.is_over):  # else with its first facts
-            await recorder.open()
+            await self._recorder.open()
         shares = None
         begin, status = services.clock.monotonic(), RunStatus.FAILED
         services.metrics.run_began()
         try:
-            if self._start.replay is not None:
+            if replay is not None:
                 await self._refuse_if_resumed_elsewhere()
             if services.budgets is not None:
                 shares = await self._share_budgets()
             if self._live_conversation is not None:
                 await self._join_conversation()
             await self._record.start(self.model_name, self._live_conversation)
-            if self._start.replay is not None and self._start.replay.prefixes:
+            if replay is not None and replay.prefixes:
                 from minions.engine.calls.stored_prefix_use import restore_prefixes
 
-                restore_prefixes(self._start.replay.prefixes, self.context)
-            if shares is not None and self._start.replay is not None:
-                await self._decide_on_budgets(self._start.replay)
+                restore_prefixes(replay.prefixes, self.context)
+            if shares is not None and replay is not None:
+                await self._decide_on_budgets(replay)
             if self._built.has_pinned_examples and not self._start.is_over:
                 # They stay the same to the end of the run.
-                await self._scope.examples.pin(self._recipe)
+                await self._examples.pin(self._recipe)
             if self._live_conversation is not None:
                 await self._record.message()
             try:
@@ -300,7 +306,7 @@ class AgentRun(Generic[T_co]):
             services.metrics.run_ended(status._value_, services.clock.monotonic() - begin)
             recipe = self._recipe
             services.metrics.recipe_run_ended(recipe.id, recipe.version, status._value_)
-            await recorder.close()
+            await self._recorder.close()
 
     async def _refuse_if_resumed_elsewhere(self) -> None:
         """Another worker may have recorded work between the look at the run and its lease.
@@ -425,19 +431,19 @@ class AgentRun(Generic[T_co]):
         context = self.context
         message = context.inputs.get(MESSAGE_INPUT)
         live, self._live_conversation = await open_conversation(
-            context.scope.services.journal,
+            self._journal,
             self.session_id,
             self._live_conversation,
             run_id=self.run_id,
             message=message if isinstance(message, str) else None,
             tools=context.tools,
         )
-        steps = (step for step in self._built.graph.steps if not isinstance(step, PythonStep))
+        steps = (step for step in self._graph.steps if not isinstance(step, PythonStep))
         sharing = [step for step in steps if step.shares_conversation]
         live.pending_tools = frozenset[str]().union(*(step.available_tools for step in sharing))
         if any(step.tool_search.caller for step in sharing):
-            live.pending_tools |= {each.spec.name for each in context.scope.caller_tools}
-        context.progress.join_session(live)
+            live.pending_tools |= {each.spec.name for each in self._scope.caller_tools}
+        self._progress.join_session(live)
 
     @property
     def _calls(self) -> BlockingCalls:
@@ -453,7 +459,7 @@ class AgentRun(Generic[T_co]):
             JournalError: The run was to be opened with this end, and the journal refused.
         """
         context = self.context
-        if context.progress.prefixes and not self._is_handed_over:
+        if self._progress.prefixes and not self._is_handed_over:
             await self._delete_prefixes()
         context.step_manager.set_workflow_complete()
         end, output = await self._with_output(end)
@@ -463,11 +469,11 @@ class AgentRun(Generic[T_co]):
             self._waits_for_children = end.error is not None and end.error.code == WAITS_FOR_RUNS
             is_handed_over = self._is_handed_over and end.status is RunStatus.CANCELLED
             if is_handed_over or self._waits_for_children:
-                await context.scope.recorder.flush()
+                await self._recorder.flush()
             else:
                 end = await self._recorded_end(end, output)
         except JournalError as error:
-            if context.scope.recorder.refusal is error:
+            if self._recorder.refusal is error:
                 raise
             end = WalkEnd(status=RunStatus.FAILED, error=end.error or error.info())
             if isinstance(error, FencedError) and await self._was_cancelled():
@@ -503,7 +509,7 @@ class AgentRun(Generic[T_co]):
             found, pending = await self._with_commands(end)
             if self._waits_for_a_time(pending):
                 self._has_paused = True
-                await self._scope.recorder.flush()
+                await self._recorder.flush()
                 return end  # no end is recorded: whoever executes it queues the rest
             end = found
         if end.error is not None and not self._start.is_over:
@@ -533,7 +539,7 @@ class AgentRun(Generic[T_co]):
 
     async def _was_cancelled(self) -> bool:
         """Whether another process recorded the run as cancelled."""
-        rows = await self._services.journal.entries(
+        rows = await self._journal.entries(
             self.session_id, run_id=self.run_id, kinds={"run"}, limit=1, newest_first=True
         )
         last = rows[0].fact if rows else None
@@ -547,7 +553,7 @@ class AgentRun(Generic[T_co]):
         if end.status not in (RunStatus.COMPLETED, RunStatus.PARTIAL):
             return end, None
         try:
-            if self.context.run_values.has_large:
+            if self._values.has_large:
                 return end, await self._calls.run(self._output.get)
             return end, self._output.get()
         except (MinionsError, ValueError) as error:

@@ -65,6 +65,7 @@ class ChildRuns:
         self._scope = context.scope
         self._services = context.scope.services
         self._built = built
+        self._controls = built.controls
         self._assemble = assemble
         self._journal = context.scope.services.journal
 
@@ -105,7 +106,7 @@ class ChildRuns:
         self, step: WrittenStep[object], references: Sequence[Reference]
     ) -> Mapping[str, JsonValue]:
         """What templates of the step read as `steps`; what only its loop reads stays here."""
-        saved = {c.save_as: each for each, c in self._built.controls.items() if c.save_as}
+        saved = {c.save_as: each for each, c in self._controls.items() if c.save_as}
         control = self._built.control(step.id)
         only_around = {step_named(each, saved) for each in control.references}
         own = {step_named(each, saved) for each in references}
@@ -150,7 +151,7 @@ class ChildRuns:
                 recipe=recipe,
                 decisions=None,
                 note=note,
-                now=self._services.clock.now(),
+                now=self._context.now(),
             )
         return self._assemble(start)
 

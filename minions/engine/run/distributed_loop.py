@@ -115,7 +115,7 @@ class DistributedLoop(StepLoop):
         self._is_single = control is None
         self._spec_step = step
         self._children = children
-        self._journal = context.scope.services.journal
+        self._journal = self._services.journal
         self._window = (control or _NO_LOOP).most_queued or _USUAL_WINDOW
         self._start = ""
         self._has_more = False
@@ -144,7 +144,7 @@ class DistributedLoop(StepLoop):
         since = await self._begun(len(items))
         shared = await self._children.shared(self._spec_step)
         standing = await self._standing(items, shared)
-        self._context.progress.budget.count_children(standing.usage)
+        self._budget.count_children(standing.usage)
         try:
             is_refused = not await self._fill(items, shared, standing, since)
         except JournalError:
@@ -154,26 +154,24 @@ class DistributedLoop(StepLoop):
         if standing.open:
             return await self._waiting(standing, len(items))
         if is_refused:
-            budget = self._context.progress.budget
-            budget.refuse()
-            return await self._end((), budget.failure(), None, child_usage=standing.usage)
+            self._budget.refuse()
+            return await self._end((), self._budget.failure(), None, child_usage=standing.usage)
         return await self._collected(items, standing)
 
     # --- what an earlier execution recorded -------------------------------------------------------
 
     def _replayed(self) -> StepExecution[object] | None:
         """The recorded end; None: there is none, or what the step reads may have changed."""
-        scope = self._context.scope
-        rows = self._rows()
-        if rows is None or rows.ended is None or scope.replay is None or scope.replay.checks_inputs:
+        rows, replay = self._rows(), self._scope.replay
+        if rows is None or rows.ended is None or replay is None or replay.checks_inputs:
             return None
         fact = rows.ended.fact
         if not isinstance(fact, StepFinished | StepFailed):
             return None
         usage, output = recorded_usage(fact.usage), given(fact.output)
-        self._context.progress.budget.count_children(usage)
+        self._budget.count_children(usage)
         for entry in rows.until_end:
-            scope.recorder.note_replayed(entry)
+            self._recorder.note_replayed(entry)
         error = recorded_error(fact.error) if isinstance(fact, StepFailed) else None
         self.output_json = output
         execution: StepExecution[object] = StepExecution(
@@ -189,11 +187,11 @@ class DistributedLoop(StepLoop):
             duration_ms=fact.duration_ms or 0.0,
             is_partial=isinstance(fact, StepFinished) and fact.partial,
         )
-        self._context.step_manager.record(execution)
+        self._step_manager.record(execution)
         return execution
 
     def _rows(self) -> StepRows | None:
-        replay = self._context.scope.replay
+        replay = self._scope.replay
         return replay.execution(self._base) if replay is not None else None
 
     @property
@@ -202,7 +200,7 @@ class DistributedLoop(StepLoop):
 
     async def _begun(self, total: int) -> _Since:
         """Record once that the step was begun: how many items it has, and where they go."""
-        queue = self._context.scope.services.children
+        queue = self._services.children
         rows = self._rows()
         if rows is None or rows.started is None:
             begun = await self._record_start(
@@ -219,7 +217,7 @@ class DistributedLoop(StepLoop):
 
     async def _last_end(self) -> int:
         context = self._context
-        if context.scope.replay is None:
+        if self._scope.replay is None:
             return 0
         entries = await self._journal.entries(
             context.session_id, run_id=context.run_id, kinds={"run"}, newest_first=True
@@ -229,7 +227,7 @@ class DistributedLoop(StepLoop):
     # --- child runs -------------------------------------------------------------------------------
 
     async def _standing(self, items: Sequence[JsonValue], shared: SharedValues) -> _ChildRunStates:
-        replay = self._context.scope.replay
+        replay = self._scope.replay
         again = replay.reruns(self._base) if replay is not None else 0
         key = ChildRunNames.key_of(self._base, again)
         names = ChildRunNames(run_id=self._context.run_id, key=key, work=shared.work)
@@ -265,7 +263,7 @@ class DistributedLoop(StepLoop):
         since: _Since,
     ) -> bool:
         """Queue items as far as there is room; False: there is nothing left to spend on others."""
-        left = self._context.progress.budget.left
+        left = self._budget.left
         to_do = self._to_do(standing, since, is_limited=bool(left))
         if left and standing.open:  # what they will use is not known: see `_room`
             self._has_more = True
@@ -347,7 +345,7 @@ class DistributedLoop(StepLoop):
         standing: _ChildRunStates,
         link: ChildLink,
     ) -> None:
-        queue = self._context.scope.services.children
+        queue = self._services.children
         assert queue is not None  # noqa: S101  # else nothing is distributed
         row = standing.rows.get(index)
         if row is not None and link.limits:  # what it used before counts against its limits
@@ -367,10 +365,10 @@ class DistributedLoop(StepLoop):
 
     async def _waiting(self, standing: _ChildRunStates, total: int) -> StepExecution[object]:
         """The end of this execution of the step, which is no end of the step."""
-        is_limited = bool(self._context.progress.budget.left)
+        is_limited = bool(self._budget.left)
         most_open = standing.open // 2 if self._has_more and not is_limited else 0
         wait = ChildWait(start=self._start, most_open=most_open)
-        self._context.progress.child_waits.append(wait)
+        self._progress.add_child_wait(wait)
         error = FailureInfo(
             code=WAITS_FOR_RUNS,
             message=f"Step '{self._step.id}' waits for child runs: {standing.ended} of {total} "

@@ -90,6 +90,7 @@ class RunFactory:
         self._models = _as_source(models)
         self._extensions = extensions or Extensions()
         self._services = _with_parser(services or Services(), models)
+        self._clock = self._services.clock
         self._recipes = recipes
         self._preparation = preparation or Preparation(self._extensions)
         self._wiring = RunWiring(
@@ -173,7 +174,7 @@ class RunFactory:
             recipe=recipe,
             decisions=decisions,
             note=note,
-            now=self._services.clock.now(),
+            now=self._clock.now(),
             decided_by=decided_by,
         )
         return self._wiring.run(start, self._services, self._nested_runs, output_class)
@@ -251,7 +252,7 @@ class RunFactory:
     def _find(self, recipe: AgentRecipe | str) -> AgentRecipe:
         if isinstance(recipe, AgentRecipe):
             return recipe
-        if (registered := self._extensions.recipes.get(recipe)) is not None:
+        if (registered := self._extensions.find_recipe(recipe)) is not None:
             return registered
         if self._recipes is None:
             raise NotFoundError(

@@ -70,10 +70,16 @@ class RunRecord:
     """
 
     def __init__(self, context: AgentContext, start: RunStart, built: BuiltRecipe) -> None:
-        self._context = context
+        self._recipe = context.recipe
+        self._values = context.run_values
+        self._step_manager = context.step_manager
         self._progress = context.progress
         self._start = start
         self._built = built
+        self._graph = built.graph
+        self._scope = context.scope
+        self._services = context.scope.services
+        self._clock = context.scope.services.clock
         self._recorder = context.scope.recorder
 
     async def start(
@@ -110,10 +116,10 @@ class RunRecord:
                 await self._recorder.record_later("run", started)
             else:
                 entry = await self._recorder.record("run", started)
-        if (scope := self._context.scope).services.has_log:
+        if self._services.has_log:
             word = "started" if plan is None else "resumed"
             done = f"run_{word if queue_note is None else 'queued'}"
-            scope.log.info(done, recipe=self._context.recipe.id)
+            self._scope.log_info(done, recipe=self._recipe.id)
         return entry
 
     async def _record_resume(self, beginning: _Beginning, plan: ResumePlan) -> JournalEntry:
@@ -139,14 +145,14 @@ class RunRecord:
         self, model: str | None, conversation: ConversationStart | None
     ) -> _Beginning:
         """The common fields; large parts are stored as blobs, once for all runs that share them."""
-        context, chosen = self._context, self._start.chosen
-        recipe, journal = context.recipe, context.scope.services.journal
+        recipe, chosen = self._recipe, self._start.chosen
+        services, journal = self._services, self._services.journal
         beginning: _Beginning = {
             "recipe": recipe.id,
             "version": recipe.version,
             "inputs": (
-                await beside(context.scope.services.beside, is_long, self._inputs)
-                if (is_long := context.run_values.has_large)
+                await beside(services.beside, is_long, self._inputs)
+                if (is_long := self._values.has_large)
                 else self._inputs()
             ),
             "model": model,
@@ -155,18 +161,18 @@ class RunRecord:
             "thread": conversation.recorded() if conversation is not None else None,
             "part": await chosen.stored(journal) if chosen is not None else None,
         }
-        if (tracer := context.scope.services.tracer) is not None:
+        if (tracer := services.tracer) is not None:
             from minions.contracts.tracing import TRACE_HEADERS
 
             headers = tracer.headers()
             beginning["trace"] = {
                 name: headers[name] for name in TRACE_HEADERS if name in headers
             } or None
-        operators, own = context.scope.services.retain_s, recipe.retain_s
+        operators, own = services.retain_s, recipe.retain_s
         if operators is not None or own is not None:
             beginning["retain_s"] = min(each for each in (operators, own) if each is not None)
         if self._built.document is None:
-            beginning["steps"] = {step.id: step.version for step in self._built.graph.steps}
+            beginning["steps"] = {step.id: step.version for step in self._graph.steps}
             return beginning
         beginning["document"] = await journal.put_blob(self._built.document)
         beginning["directory"] = recipe.directory
@@ -212,12 +218,12 @@ class RunRecord:
             await self._recorder.record("run/limit", limit)
         is_waiting = end.status is RunStatus.NEEDS_DECISION
         conversation, has_failed = progress.live_conversation, end.status is RunStatus.FAILED
-        scope = self._context.scope
+        scope, services = self._scope, self._services
         is_long = is_large(output)
         finished = RunFinished(
             status=end.status._value_,
             output=(
-                await beside(scope.services.beside, is_long, lambda: self._as_json(output))
+                await beside(services.beside, is_long, lambda: self._as_json(output))
                 if is_long
                 else self._as_json(output)
             ),
@@ -230,21 +236,21 @@ class RunRecord:
             resumes_at=self._resumes_at(pending) if is_waiting else None,
             remind_every_s=_remind_every_s(pending) if is_waiting else None,
         )
-        heads = scope.services.heads
+        heads = services.heads
         # The head of the chain is read while nobody else can write the session.
         await self._recorder.record("run", finished, is_last=heads is None)
         if heads is not None:
             await heads.run_ended(scope.session_id, scope.run_id)
-        if scope.services.has_log:
-            scope.log.info("run_finished", status=end.status.value)
+        if services.has_log:
+            scope.log_info("run_finished", status=end.status.value)
 
     def _as_json(self, output: object) -> JsonValue:
         """The run's output; that of its last step is there as JSON already."""
         if output is None:
             return None  # a failed loop has none either, and results that others may read
-        executions = self._context.step_manager.step_executions
+        executions = self._step_manager.step_executions
         if executions and executions[-1].output is output:
-            known = self._context.run_values.ended(executions[-1].step_id)
+            known = self._values.ended(executions[-1].step_id)
             if known is not None and "output" in known:
                 return known["output"]
         return encode(output)
@@ -258,9 +264,9 @@ class RunRecord:
         from minions.engine.calls.pending_decisions import pending_decisions
         from minions.engine.history.replay import Replay
 
-        scope = self._context.scope
-        await scope.recorder.flush()
-        rows = await scope.services.journal.entries(
+        scope, journal = self._scope, self._services.journal
+        await self._recorder.flush()
+        rows = await journal.entries(
             scope.session_id, run_id=scope.run_id, kinds={"run", "step", "decision"}
         )
         return pending_decisions(Replay(rows, max(row.generation for row in rows) + 1))
@@ -269,7 +275,7 @@ class RunRecord:
         """When the run can be resumed although nobody decides; calls in doubt come first."""
         if self._progress.open_calls:
             return None
-        pause = self._context.scope.services.pause
+        pause = self._services.pause
         times = [each.due for each in pending if each.due is not None]
         if pause is not None and pause.again_at is not None:
             times.append(pause.again_at)
@@ -284,15 +290,15 @@ class RunRecord:
 
     async def _publish_end(self, end: WalkEnd, output: object) -> None:
         """The last event of a run whose end is recorded already."""
-        scope, budget = self._context.scope, self._progress.budget
-        calls = scope.services.beside
+        scope, budget = self._scope, self._progress.budget
+        calls = self._services.beside
         response = await beside(calls, is_large(output), lambda: encode(output))
         metrics = usage_document(budget.usage, budget.discarded)
         scope.events.publish(
             RunCompleted(
                 run_id=scope.run_id,
                 session_id=scope.session_id,
-                timestamp=scope.services.clock.now(),
+                timestamp=self._clock.now(),
                 status=end.status.value,
                 data={"response": response, "metrics": metrics},
             )
@@ -355,7 +361,10 @@ class RunOutput:
             is_part: Not all steps were asked for: what the template reads may not be there.
         """
         self._context = context
-        self._built = built
+        self._recipe = context.recipe
+        self._step_manager = context.step_manager
+        self._graph = built.graph
+        self._template = built.output
         self._output_class = output_class
         self._output_check = output_check
         self._is_part = is_part
@@ -372,13 +381,13 @@ class RunOutput:
 
     def _raw_output(self) -> tuple[object, bool]:
         """The output, and whether its step declared and so checked it."""
-        if (surprise := self._context.recipe.on_surprise) is not None:
-            last = self._context.step_manager.latest(surprise)
+        if (surprise := self._recipe.on_surprise) is not None:
+            last = self._step_manager.latest(surprise)
             if last is not None and last.status is StepStatus.COMPLETED:
                 return last.output, last.declares_output
-        if self._built.output is not None:
+        if self._template is not None:
             try:
-                return self._built.output.render(self._context.values), False
+                return self._template.render(self._context.values), False
             except MissingValueError:
                 if not self._is_part:
                     raise
@@ -389,7 +398,7 @@ class RunOutput:
 
     def _last_first(self) -> Iterator[StepExecution[object]]:
         """Of parallel steps the one written last counts, not the one that took longest."""
-        manager, graph = self._context.step_manager, self._built.graph
+        manager, graph = self._step_manager, self._graph
         if not isinstance(graph, DependencyStepGraph):
             yield from reversed(manager.step_executions)
             return

@@ -66,10 +66,15 @@ class RunSteps:
             children: Prepares the runs of items of distributed steps; None: nothing is distributed.
         """
         self._context = context
+        self._values = context.run_values
+        self._step_manager = context.step_manager
         self._progress = context.progress
+        self._budget = context.progress.budget
         self._scope = context.scope
         self._services = context.scope.services
+        self._beside = context.scope.services.beside
         self._built = built
+        self._controls = built.controls
         self._models = models
         self._tool_factory = tool_call_executor_factory
         self._chosen = chosen
@@ -95,13 +100,13 @@ class RunSteps:
     def may_start(self) -> bool:
         """Whether the run's limits leave room for one more step."""
         self._progress.check_time()
-        return self._progress.budget.may_start_step()
+        return self._budget.may_start_step()
 
     def is_brief(self, step: Step[object]) -> bool:
         """Whether it only binds values, once: then it needs no executor and no task."""
         if type(step) is not SetStep:
             return False
-        control = self._built.controls.get(step.id)
+        control = self._controls.get(step.id)
         return control is None or not control.has_iterations
 
     def has_ended_before(self, step: Step[object]) -> bool:
@@ -115,9 +120,9 @@ class RunSteps:
         if self._chosen is not None and step.id not in self._chosen.runs:
             return await self._leave_out(step, self._chosen)
         if control.when is not None and not await self._holds(step):
-            is_unread = context.step_manager.has_failed(step.id)
+            is_unread = self._step_manager.has_failed(step.id)
             return StepStatus.FAILED if is_unread else StepStatus.SKIPPED
-        if context.scope.replay is not None and (rows := self._recorded_end(step)) is not None:
+        if self._scope.replay is not None and (rows := self._recorded_end(step)) is not None:
             bound = rows.computed
             if type(step) is SetStep and bound is not None and not control.has_iterations:
                 is_unchanged = partial(would_repeat, step, context, rows)
@@ -132,10 +137,10 @@ class RunSteps:
                 knows = recorded.was_cached or not step.is_code or isinstance(step, Replayable)
                 if self._may_reuse(step, rows, recorded.is_unchanged if knows else None):
                     return await self._reuse(step, recorded)
-        if context.progress.open_calls:
+        if self._progress.open_calls:
             await self.skip(step, self._waiting(step))
             return StepStatus.SKIPPED
-        budget = context.progress.budget
+        budget = self._budget
         if not self.may_start():
             await self.skip(step, Skip(f"the {budget.whose} limit {budget.reached} is reached"))
             return StepStatus.SKIPPED
@@ -154,7 +159,7 @@ class RunSteps:
         self, step: Step[object], recorded: StepExecutor[object]
     ) -> StepStatus:
         """It waited until the run went back, which it is about to do again."""
-        now = self._services.clock.now()
+        now = self._context.now()
         execution: StepExecution[object] = StepExecution(
             id=f"{self._context.run_id}/{recorded.key}",
             step_id=step.id,
@@ -162,7 +167,7 @@ class RunSteps:
             reason=WITHDRAWN,
             started_at=now,
         )
-        self._context.step_manager.record(execution)
+        self._step_manager.record(execution)
         return StepStatus.IN_PROGRESS
 
     async def _leave_out(self, step: Step[object], chosen: ChosenSteps) -> StepStatus:
@@ -171,8 +176,8 @@ class RunSteps:
             await self.skip(step, Skip(NOT_ASKED_FOR))
             return StepStatus.SKIPPED
         output = chosen.pinned[step.id]
-        if self._context.words is not None:
-            self._context.words.assume(step.id, "a pinned output")
+        if (words := self._context.words) is not None:
+            words.assume(step.id, "a pinned output")
         pinned = StepFinished(
             step_id=self._scope.path_of(step.id),
             status=StepStatus.COMPLETED.value,
@@ -190,7 +195,7 @@ class RunSteps:
         before = recorder.stored
         if step.caches and self._services.cache is None:
             await self._warn_without_cache(step)
-        self._progress.budget.count_step()
+        self._budget.count_step()
         if control.distribute and self._is_distributed(step):
             status = await self._run_distributed(step, control)
         elif control.has_iterations:
@@ -199,7 +204,7 @@ class RunSteps:
             executor = self._executor(step, await self._models_for(step), self._item)
             execution = await executor.execute()
             if self._item is not None:  # executors of items leave it to the loop
-                self._context.step_manager.record(execution)
+                self._step_manager.record(execution)
             status = await self._told(step, execution, executor.output_json, control)
         self._has_redone |= recorder.stored > before
         return status
@@ -215,8 +220,7 @@ class RunSteps:
         """The step's cache; also without `cache: true`, as its recorded end may be a cached one."""
         from minions.engine.step.cache import StepCaching
 
-        context = self._context
-        cache = context.scope.services.cache if step.caches else None
+        cache = self._services.cache if step.caches else None
         return StepCaching(
             cache=cache, models=lambda: self._models.facts(step), asked=self._keys_asked
         )
@@ -227,7 +231,7 @@ class RunSteps:
     def _noted(self, execution: StepExecution[object]) -> StepExecution[object]:
         """Of a child run: executors of items leave it to the loop to tell the manager."""
         if self._item is not None:
-            self._context.step_manager.record(execution)
+            self._step_manager.record(execution)
         return execution
 
     def _is_distributed(self, step: Step[object]) -> bool:
@@ -245,7 +249,7 @@ class RunSteps:
         from minions.engine.run.distributed_loop import DistributedLoop
 
         context = self._context
-        if context.scope.services.children is None:
+        if self._services.children is None:
             await self._record_end(step, StepStatus.FAILED, error=_needs_workers(step, context))
             return StepStatus.FAILED
         assert self._children is not None  # noqa: S101  # `_is_distributed` looked
@@ -310,7 +314,7 @@ class RunSteps:
         status = execution.status
         if status is StepStatus.FAILED and not self._leaves_results(step, execution, control):
             output = None
-        values = self._context.run_values
+        values = self._values
         has_large = output is not None and is_large(output)
         publish = partial(
             values.publish,
@@ -323,7 +327,7 @@ class RunSteps:
             has_large=has_large,
         )
         if has_large:
-            await self._services.beside.run(publish)
+            await self._beside.run(publish)
         else:
             publish()
         if status is StepStatus.FAILED and self.back_edges.plan(step, execution):
@@ -343,7 +347,7 @@ class RunSteps:
         may_fail = step.is_optional or control.on_error.action is OnError.CONTINUE
         is_told = execution.error is not None and execution.error.code == LOOP_FAILED
         if may_fail and is_told and control.loop is not None:
-            self.back_edges.readable.add(step.id)
+            self.back_edges.keep_results(step)
             return True
         return False
 
@@ -358,7 +362,7 @@ class RunSteps:
     async def _bind(self, step: SetStep, control: StepControl) -> bool:
         """A `set` step without any of an executor's parts; False: it needs one to say why not."""
         context, step_id = self._context, step.id
-        scope, values = context.scope, context.run_values
+        scope, values = self._scope, self._values
         if values.has_large and values.reads_much(step.references):
             return False  # an executor does it beside the event loop
         try:
@@ -421,14 +425,13 @@ class RunSteps:
         return self._executor(step, models, self._item)
 
     def _base(self, step: Step[object]) -> str:
-        visit = self._context.step_manager.visits(step.id) + 1
+        visit = self._step_manager.visits(step.id) + 1
         iteration = 0 if self._item is None else self._item.index + 1
         return self._scope.base_key(step.id, visit, iteration)
 
     def _next_key(self, step: Step[object]) -> str:
         """The key of the step's next execution."""
-        context = self._context
-        return context.scope.execution_key(step.id, context.step_manager.visits(step.id) + 1)
+        return self._scope.execution_key(step.id, self._step_manager.visits(step.id) + 1)
 
     def _may_reuse(
         self, step: Step[object], rows: StepRows, is_unchanged: Callable[[], bool] | None
@@ -465,7 +468,7 @@ class RunSteps:
         assert rows is not None and rows.ended is not None  # noqa: S101, PT018  # it has that end
         self._newest_end = max(self._newest_end, rows.ended.position)
         execution = self._noted(executor.recorded())
-        self._progress.budget.count_step()
+        self._budget.count_step()
         control = self._built.control(step.id)
         return await self._told(step, execution, executor.output_json, control)
 
@@ -487,7 +490,7 @@ class RunSteps:
             mode=CompletionMode.TEXT,
             recorded=ended,
         )
-        self._progress.budget.count_step()
+        self._budget.count_step()
         return await self._told(step, execution, output, control)
 
     async def _holds(self, step: Step[object]) -> bool:
@@ -510,9 +513,8 @@ class RunSteps:
 
     async def _computed(self, references: Sequence[Reference], work: Callable[[], T]) -> T:
         """What `work()` gives, which reads these values."""
-        context = self._context
-        is_long = context.run_values.reads_much(references)
-        return await beside(context.scope.services.beside, is_long, work)
+        is_long = self._values.reads_much(references)
+        return await beside(self._beside, is_long, work)
 
     async def skip(self, step: Step[object], skip: Skip) -> None:
         """Record that it was passed over, and why."""
@@ -541,12 +543,12 @@ class RunSteps:
         execution = await record_unexecuted(
             self._context, step, self._base(step), ended, error=error
         )
-        self._context.run_values.publish(step, status, None, error=error)
+        self._values.publish(step, status, None, error=error)
         self._note_failure(execution)
 
     def _note_failure(self, execution: StepExecution[object]) -> None:
         if execution.status is StepStatus.IN_PROGRESS:
-            self.back_edges.waiting.append(execution)
+            self.back_edges.add_waiting(execution)
         is_failure = execution.status is StepStatus.FAILED and not execution.optional
         if is_failure and self._surprises(execution):
             return

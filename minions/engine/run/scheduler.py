@@ -266,6 +266,9 @@ class RecipeBackEdges(BackEdges):
             chosen: The steps that run: no edge leads to another one. None: all run.
         """
         self._context = context
+        self._scope = context.scope
+        self._step_manager = context.step_manager
+        self._values = context.run_values
         self._built = built
         self._chosen = chosen
         self.waiting: list[StepExecution[object]] = []
@@ -282,9 +285,9 @@ class RecipeBackEdges(BackEdges):
         rule, error = self._built.control(step.id).on_error, execution.error
         if rule.goto is None or error is None or error.code in CUT_OFF:
             return False
-        context, replay = self._context, self._context.scope.replay
-        visit = context.step_manager.visits(step.id)
-        key = context.scope.base_key(step.id, visit)
+        replay, words = self._scope.replay, self._context.words
+        visit = self._step_manager.visits(step.id)
+        key = self._scope.base_key(step.id, visit)
         before, retried_at = None, 0
         if replay is not None:
             before, retried_at = replay.back_edges(key), replay.retried_at
@@ -305,14 +308,14 @@ class RecipeBackEdges(BackEdges):
             attempt=times + 1 if before is None else before.attempt,
         )
         self._planned[step.id] = self._fact(feedback)
-        context.step_manager.take_back_failure()
-        context.run_values.give_feedback(feedback)
-        if context.words is not None:
-            context.words.keep(step.id)
+        self._step_manager.take_back_failure()
+        self._values.give_feedback(feedback)
+        if words is not None:
+            words.keep(step.id)
         return True
 
     def _fact(self, feedback: Feedback) -> BackEdge:
-        scope = self._context.scope
+        scope = self._scope
         return BackEdge(
             step=feedback.step_id,
             to=scope.path_of(feedback.to),
@@ -326,6 +329,14 @@ class RecipeBackEdges(BackEdges):
         """The `goto` of its `on_error`, where that is planned."""
         return self._built.control(step.id).on_error.goto if step.id in self._planned else None
 
+    def keep_results(self, step: Step[object]) -> None:
+        """It is a failed loop whose results later steps read."""
+        self.readable.add(step.id)
+
+    def add_waiting(self, execution: StepExecution[object]) -> None:
+        """It waits for a person's decision."""
+        self.waiting.append(execution)
+
     def leaves_results(self, step: Step[object]) -> bool:
         """Whether it is a loop whose failure the recipe allows."""
         return step.id in self.readable
@@ -336,7 +347,7 @@ class RecipeBackEdges(BackEdges):
 
     async def withdraw(self, step: Step[object]) -> None:
         """Nobody reads its result any more, and nobody is asked to decide about it."""
-        scope = self._context.scope
+        scope = self._scope
         self.readable.discard(step.id)
         for execution in [each for each in self.waiting if each.step_id == step.id]:
             self.waiting.remove(execution)
@@ -344,12 +355,12 @@ class RecipeBackEdges(BackEdges):
                 step_id=scope.path_of(step.id), status=StepStatus.SKIPPED.value, reason=WITHDRAWN
             )
             await scope.recorder.record(execution.id.removeprefix(f"{scope.run_id}/"), withdrawn)
-        self._context.run_values.withdraw(step.id, self._built.control(step.id).save_as)
+        self._values.withdraw(step.id, self._built.control(step.id).save_as)
 
     async def follow(self, step: Step[object]) -> None:
         """Record the edge that the step's failure was planned as."""
-        edge, context = self._planned.pop(step.id), self._context
-        key = context.scope.execution_key(step.id, context.step_manager.visits(step.id))
-        await context.scope.recorder.record(f"{key}/goto", edge)
+        edge, scope = self._planned.pop(step.id), self._scope
+        key = scope.execution_key(step.id, self._step_manager.visits(step.id))
+        await scope.recorder.record(f"{key}/goto", edge)
         target = self._built.control(step.id).on_error.goto
-        context.scope.log.info("went_back", step_id=step.id, to=target)
+        scope.log_info("went_back", step_id=step.id, to=target)

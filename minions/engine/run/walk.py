@@ -80,6 +80,7 @@ class RecipeWalk:
         self._context = context
         self._recipe = context.recipe
         self._progress = context.progress
+        self._budget = context.progress.budget
         self._scope = context.scope
         self._manager = manager
         self._routes = routes
@@ -125,8 +126,8 @@ class RecipeWalk:
             if manager.visits(step.id) and not (limits.allow_repeated_steps or self._has_returned):
                 self._problem = _repeated(step.id)
                 return
-            if bound is not None and self._progress.budget.steps + skipped >= bound:
-                self._progress.budget.stop_at("max_steps", bound)
+            if bound is not None and self._budget.steps + skipped >= bound:
+                self._budget.stop_at("max_steps", bound)
                 return
             if not self._steps.may_start():
                 return
@@ -166,16 +167,15 @@ class RecipeWalk:
         except StepFailedError as error:
             if error.failure.code == NEEDS_DECISION:
                 self._choice_waits_for = error.failure
-            elif not context.progress.budget.has_refused:
+            elif not self._budget.has_refused:
                 self._problem = error.failure
             return False
         return True
 
     def _is_choice_in_doubt(self, step: Step[object]) -> bool:
         """Whether the call that names what follows `step` waits for a decision."""
-        context = self._context
-        key = context.scope.execution_key(step.id, context.step_manager.visits(step.id))
-        return any(call.key.startswith(f"{key}/decide/") for call in context.progress.open_calls)
+        key = self._scope.execution_key(step.id, self._manager.visits(step.id))
+        return any(call.key.startswith(f"{key}/decide/") for call in self._progress.open_calls)
 
     def _stop_reason(self, step: Step[object]) -> str | None:
         """Why the step may not start; what ended before the failure is replayed."""
@@ -194,7 +194,7 @@ class RecipeWalk:
 
     def end(self) -> WalkEnd:
         """How it ended, after the walk or whatever broke it off."""
-        budget = self._progress.budget
+        budget = self._budget
         open_calls = self._progress.open_calls
         # A recipe that is a step is replayed only where it had ended: nothing of it is in doubt.
         if open_calls and self._scope.is_whole_run:
@@ -212,7 +212,7 @@ class RecipeWalk:
             return WalkEnd(status=RunStatus.FAILED, error=_step_failure(self._steps.failed))
         if self._steps.waiting or self._choice_waits_for is not None:
             return WalkEnd(status=RunStatus.NEEDS_DECISION, error=self._waiting_failure())
-        if self._context.step_manager.has_failures:
+        if self._manager.has_failures:
             return WalkEnd(status=RunStatus.PARTIAL)
         return WalkEnd(status=RunStatus.COMPLETED)
 
@@ -223,7 +223,7 @@ class RecipeWalk:
 
     async def record_what_never_started(self, end: WalkEnd) -> None:
         """Steps that the run's time or a cancellation kept from starting: passed over, and why."""
-        graph, manager = self._built.graph, self._context.step_manager
+        graph, manager = self._built.graph, self._manager
         if end.error is None or not isinstance(graph, DependencyStepGraph):
             return
         why = f"the run ended before: {end.error.code}"
@@ -289,7 +289,9 @@ class Routes:
     ) -> None:
         """Take what was prepared."""
         self._context = context
+        self._step_manager = context.step_manager
         self._built = built
+        self._graph = built.graph
         self._models = models
         self._tool_factory = tool_call_executor_factory
 
@@ -304,13 +306,13 @@ class Routes:
             JournalError: A fact could not be stored.
         """
         control = self._built.control(step.id)
-        nexts = self._built.graph.possible_next_steps(step)
+        nexts = self._graph.possible_next_steps(step)
         if control.route is None or len(nexts) < 2:
             return None
         choice = _Choice(step, nexts)
         if control.route.is_whole:
             return await self._by_value(choice, control.route)
-        execution = self._context.step_manager.latest(step.id)
+        execution = self._step_manager.latest(step.id)
         if execution is None or not execution.is_complete:
             return None
         return await self._by_model(choice, control.route, execution)

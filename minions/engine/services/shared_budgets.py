@@ -365,8 +365,8 @@ class _Account:
         Args:
             alive: Runs that are executed; None: all that have calls in flight count as such.
         """
-        calls, held = 0, NOTHING_HELD
-        for run_id, part in self.record.runs.items():
+        calls, held, runs = 0, NOTHING_HELD, self.record.runs
+        for run_id, part in runs.items():
             if part.calls and run_id not in self.active and (alive is None or run_id in alive):
                 calls += part.calls
                 held = held.plus(Held(part.held_tokens, part.held_usd))

@@ -507,7 +507,8 @@ class ModelAnswers:
         room: int | None,
     ) -> Prompt:
         keeps_tools = phase == "model" and not (request and request.mode is OutputMode.TOOLS)
-        options, modes = self.tiers.current.options, self.tiers.modes
+        tier = self.tiers.current
+        options, modes = tier.options, tier.modes
         messages = self._memory.prompt_messages(self.view.conversation_id)
         names = self._caller_choice.must_call if keeps_tools else ()
         demanded = self._demanded(names, messages) if names else ()

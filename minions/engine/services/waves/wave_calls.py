@@ -722,6 +722,7 @@ class _Wave:
     def __init__(self, group: _Group, stored: StoredWave) -> None:
         self.group = group
         self._api = group.api
+        self._limits = group.api.limits
         self._calls = group.calls
         self._services = services = group.calls.services
         self._clock = services.clock
@@ -796,7 +797,7 @@ class _Wave:
 
     def has_room(self, size: int, most: int) -> bool:
         """Whether a request of so many bytes fits into its batch, which has `most` of them."""
-        limits = self._api.limits
+        limits = self._limits
         return self._count < min(most, limits.max_requests) and (
             self._count == 0 or self._size + size <= limits.max_bytes
         )
@@ -995,7 +996,7 @@ class _Wave:
                 self._has_looked.set()
                 poll_s = max(poll_s, _RETRIES.delay_s(failures, self._services.random()))
                 self._log.warning("batch_not_read", code=failure.code, batch=batch_id)
-            left_s, cancel_s = group.left_s, self._api.limits.cancel_s
+            left_s, cancel_s = group.left_s, self._limits.cancel_s
             if not self._is_cancelled and left_s <= cancel_s:
                 asked = await self._api.cancel(batch_id)
                 self._is_cancelled = isinstance(asked, Success)
