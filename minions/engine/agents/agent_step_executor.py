@@ -150,7 +150,7 @@ class AgentCalls(StepHooks):
     ) -> StepResult:
         key = self._key(agent_name, request, memory, given)
         if self._results is not None and key is not None and key in self._results:
-            self._services.log.info("agent_result_cached", agent=agent_name)
+            self._agent_log.info("agent_result_cached", agent=agent_name)
             return copy.deepcopy(self._results[key])
         agent = self.agent_registry.get(agent_name)
         if isinstance(agent, RecipeAgent):
@@ -168,7 +168,7 @@ class AgentCalls(StepHooks):
         result = dict(self._extract_response(answer.value))
         result.setdefault("memory_updates", _updates(memory, answer.memory, request, given, result))
         result |= _echo(given)
-        self._services.log.info("agent_step_finished", agent=agent_name, **_echo(given))
+        self._agent_log.info("agent_step_finished", agent=agent_name, **_echo(given))
         if key is not None and result.get("error") is None:
             self._keep(key, result)
         return result
@@ -181,7 +181,7 @@ class AgentCalls(StepHooks):
         result.setdefault("category", category_of(result, cause))
         result |= _echo(given)
         facts = {"agent": agent_name, "error_type": result.get("error_type"), **_echo(given)}
-        self._services.log.warning("agent_step_failed", reason=words_of(error), **facts)
+        self._agent_log.warning("agent_step_failed", reason=words_of(error), **facts)
         return AgentStepError(result)
 
     def _key(
@@ -209,7 +209,7 @@ class AgentCalls(StepHooks):
         try:
             self._results[key] = copy.deepcopy(result)
         except Exception as error:  # noqa: BLE001  # an agent's values need not be copyable
-            self._services.log.info("agent_result_not_cached", reason=words_of(error))
+            self._agent_log.info("agent_result_not_cached", reason=words_of(error))
 
 
 def _echo(given: Mapping[str, object]) -> StepResult:

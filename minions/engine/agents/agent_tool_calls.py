@@ -73,6 +73,7 @@ class ToolCalls:
 
     def __init__(self, services: Services, timeout_s: float | None, pool_size: int) -> None:
         self._services = services
+        self._agent_log = services.log
         self._tool_timeout_s = timeout_s
         self._blocking = DaemonPool(pool_size)
         self._tool_registry: dict[str, RegisteredTool] = {}

@@ -250,7 +250,7 @@ class StepHooks(ToolCalls):
                 return Failure(_AgentFailure(error, failures, self))
 
         def on_retry(attempt: int, delay_s: float, failure: _AgentFailure) -> None:
-            self._services.log.warning(
+            self._agent_log.warning(
                 "agent_step_retried",
                 attempt=attempt,
                 delay_s=delay_s,

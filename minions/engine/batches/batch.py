@@ -12,7 +12,6 @@ from attrs.validators import ge
 
 from minions.contracts.executions import AgentResult, RunState, RunStatus, StepStatus
 from minions.contracts.journal.facts import given
-from minions.contracts.journal.journal import Journal
 from minions.contracts.journal.run_rows import RunFilter, RunRow
 from minions.data.errors import (
     CIRCUIT_OPEN,
@@ -115,6 +114,8 @@ class Batch:
             on_begin: Called once before the first line; None: nothing.
         """
         self._executor = executor
+        self._journal = executor.services.journal
+        self._clock = executor.services.clock
         self._recipe = recipe
         self._lines = lines
         self._plan = plan
@@ -128,10 +129,6 @@ class Batch:
         self._listeners: list[OnResult] = []
         self.stopped_by: FailureInfo | None = None
         """Why no further line was started; None: all were."""
-
-    @property
-    def _journal(self) -> Journal:
-        return self._executor.services.journal
 
     def listen(self, on_result: OnResult) -> None:
         """Call `on_result` with each result as soon as it is there, in no particular order."""
@@ -358,13 +355,12 @@ class Batch:
             is_counted = row is not None and bool(row.usage.get("cost_usd"))
             run.context.progress.budget.share(self._budget.spending, counts_replayed=not is_counted)
         self._active[run.run_id] = run
-        clock = self._executor.services.clock
-        begin = clock.monotonic()
+        begin = self._clock.monotonic()
         try:
             result = await self._execute(run)
         finally:
             del self._active[run.run_id]
-        duration_ms = round((clock.monotonic() - begin) * 1000, 3)
+        duration_ms = round((self._clock.monotonic() - begin) * 1000, 3)
         share.cost = _new_cost(result, row)
         finds_no_model = result.error is not None and (
             result.error.code in (UNREACHABLE, CIRCUIT_OPEN)

@@ -90,11 +90,12 @@ class StepControl(Struct, frozen=True, kw_only=True):
     @property
     def references(self) -> tuple[Reference, ...]:
         """The values that `when`, `loop` and `while` read."""
-        return (
-            *(self.when.references if self.when is not None else ()),
-            *(self.loop.over.references if self.loop is not None else ()),
-            *(self.repeat.condition.references if self.repeat is not None else ()),
+        read = (
+            self.when,
+            None if self.loop is None else self.loop.over,
+            None if self.repeat is None else self.repeat.condition,
         )
+        return tuple(found for each in read if each is not None for found in each.references)
 
     @property
     def asks_where_to_go(self) -> bool:

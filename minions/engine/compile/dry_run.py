@@ -115,13 +115,14 @@ class _Plan(Planner):
     ) -> None:
         self._recipe = recipe
         self._built = build_recipe(recipe, tools, extensions)
+        self._graph = self._built.graph
         self.tools = tools
         self._extensions = extensions
         self._models = models
         self._rights = rights
         self._base_model = base_model
         self._path = path
-        may_pass_by = not isinstance(self._built.graph, DependencyStepGraph)
+        may_pass_by = not isinstance(self._graph, DependencyStepGraph)
         self._known = KnownValues(
             inputs, open_inputs, may_pass_by=may_pass_by, templates=recipe.templates
         )
@@ -142,9 +143,9 @@ class _Plan(Planner):
                 return (self._known.render(self._built.output),)
             except (LookupError, MinionsError):
                 return None
-        if not isinstance(self._built.graph, DependencyStepGraph):
+        if not isinstance(self._graph, DependencyStepGraph):
             return None
-        last = (self._known.find(step.id) for step in reversed(self._built.graph.steps))
+        last = (self._known.find(step.id) for step in reversed(self._graph.steps))
         return next((found for found in last if found != ()), None)
 
     def _step(self, step: Step[object]) -> Iterator[PlannedStep]:
@@ -198,7 +199,7 @@ class _Plan(Planner):
     def _next(self, step: Step[object]) -> tuple[str, ...] | None:
         if self._recipe.graph is None:
             return None
-        return tuple(other.id for other in self._built.graph.possible_next_steps(step))
+        return tuple(other.id for other in self._graph.possible_next_steps(step))
 
     def _rights_of(
         self, spec: StepSpec, step: Step[object]

@@ -113,11 +113,11 @@ class Preparation:
         """
         if rights is not None:
             rights.check_recipe(recipe, as_object(known["inputs"]))
-        opened: list[Tool] = []
+        opened, extensions = list[Tool](), self._extensions
         for use in recipe.tools:
-            toolset = self._extensions.toolsets.get(use.name)
+            toolset = extensions.toolsets.get(use.name)
             if toolset is None:
-                self._extensions.tools.get(use.name)  # registered, or a clear error
+                extensions.tools.get(use.name)  # registered, or a clear error
                 continue
             written = recipe.templates.compile(use.options)
             options = as_object(written.render(known))
@@ -128,7 +128,7 @@ class Preparation:
                 opened += _open_toolset(toolset, use.prefix, checked, are_called=are_called)
         for tool in opened if secrets else ():
             refuse_shown_secrets(tool, secrets)
-        own = self._extensions.tools
+        own = extensions.tools
         return Toolbox(tuple(opened)).plus(own) if opened else own
 
 

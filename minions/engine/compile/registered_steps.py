@@ -105,6 +105,11 @@ class _Maker(Struct, frozen=True):
     given: Mapping[str, Template]
 
     @property
+    def templates(self) -> Sequence[Template]:
+        """Those of the arguments."""
+        return list(self.given.values())
+
+    @property
     def is_constant(self) -> bool:
         """Whether the arguments are the same for every execution."""
         return all(template.is_constant for template in self.given.values())
@@ -160,7 +165,7 @@ class UsedCode(WrittenStep[object], PythonStep[object]):
     @property
     def templates(self) -> Sequence[Template]:
         """The templates of `with`."""
-        return list(self.maker.given.values())
+        return self.maker.templates
 
     async def run(self, scope: StepScope) -> object:
         """Make the registered step, and run it.
@@ -187,7 +192,7 @@ class UsedStep(WrittenStep[object], Step[object]):
     @property
     def templates(self) -> Sequence[Template]:
         """The templates of `with`."""
-        return list(self.maker.given.values())
+        return self.maker.templates
 
     def bound(self, values: Mapping[str, JsonValue]) -> Step[object]:
         """The step for one execution; if it cannot be made, a step that fails with the reason."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, Self
 
 from attrs import evolve, field, frozen
 
@@ -32,6 +32,7 @@ from minions.contracts.journal.facts import (
     ToolCallStarted,
 )
 from minions.contracts.journal.journal import JournalEntry
+from minions.contracts.runtime import BlockingCalls
 from minions.data.errors import EnvironmentRefusedError
 from minions.engine.history.keys import execution_key
 from minions.engine.history.open_calls import was_refused
@@ -64,7 +65,7 @@ async def roll_back_within(
         JournalError: The journal refuses.
     """
     changes = await recorded_changes(services, recorder.session_id, recorder.run_id, within)
-    return await RunRollback(services, changes, recorder.record).carry_out()
+    return await RunRollback.of(services, changes, recorder.record).carry_out()
 
 
 @frozen(kw_only=True)
@@ -168,11 +169,18 @@ def _key_of(within: str) -> str:
 class RunRollback:
     """One rollback of the recorded changes of a run."""
 
-    services: Services
+    restorer: FileRestorer | None
+    """None: nobody restores files."""
+    blocking: BlockingCalls
     changes: RecordedChanges
     record: Record | None
     """Stores facts of the run; None: it is a dry run, which changes nothing."""
     _files: list[RolledBackFile] = field(factory=list, init=False)
+
+    @classmethod
+    def of(cls, services: Services, changes: RecordedChanges, record: Record | None) -> Self:
+        """The rollback with the restorer and the threads of these services."""
+        return cls(services.file_restorer, services.blocking, changes, record)
 
     async def carry_out(self) -> RollbackReport:
         """Restore the files, the one that was changed last first, then remove folders.
@@ -201,18 +209,18 @@ class RunRollback:
         return report
 
     def _restorer(self) -> FileRestorer:
-        if self.services.file_restorer is None:
+        if self.restorer is None:
             raise EnvironmentRefusedError(
                 f"Nobody restores files here, so the changes of run '{self.changes.run_id}' cannot "
                 "be undone: give `Services(file_restorer=LocalFileRestorer())`.",
                 code="undo-unavailable",
             )
-        return self.services.file_restorer
+        return self.restorer
 
     async def _restore(self, chain: Sequence[FileChangeRecorded]) -> None:
         target, is_whole = target_of(chain)
         restore = functools.partial(self._restorer().restore, target, dry_run=self.record is None)
-        done = await self.services.blocking.run(restore)
+        done = await self.blocking.run(restore)
         if not is_whole and done.is_as_before:
             done = evolve(done, outcome=FileOutcome.CHANGED_SINCE, reason=_OVERWRITTEN)
         self._files.append(done)
@@ -225,7 +233,7 @@ class RunRollback:
             gone=self._removed_names(root, path),
             dry_run=self.record is None,
         )
-        self._files.append(await self.services.blocking.run(remove))
+        self._files.append(await self.blocking.run(remove))
 
     def _removed_names(self, root: str, path: str) -> Sequence[str]:
         """The names directly below a folder that are removed."""

@@ -102,6 +102,8 @@ class Recorder:
         self.session_id = session_id
         self.run_id = run_id
         self._services = services
+        self._executing = services.executing
+        self._log = services.log
         self._journal = services.journal
         self._clock = services.clock
         self._events = events
@@ -263,21 +265,21 @@ class Recorder:
         Raises:
             As `open`.
         """
-        services = self._services
+        services, executing = self._services, self._executing
         if self._is_closed:
             raise JournalError(
                 f"Run '{self.run_id}' has ended; nothing more is stored. A Python step left "
                 "work behind: await every task before the step returns.",
                 code="run-ended",
             )
-        if self.run_id in services.executing:
+        if self.run_id in executing:
             raise LeaseHeldError(
                 f"Session '{self.session_id}' is busy: run '{self.run_id}' is being executed "
                 "in this process. Wait for its end, or cancel it.",
                 worker_id=services.worker_id,
                 run_id=self.run_id,
             )
-        services.executing.add(self.run_id)
+        executing.add(self.run_id)
         try:
             opened = await open_run(
                 services,
@@ -287,7 +289,7 @@ class Recorder:
                 next_generation=self.replay is not None,
             )
         except BaseException:
-            services.executing.discard(self.run_id)
+            executing.discard(self.run_id)
             raise
         self._lease = opened.lease
         self._confirmed_at = services.clock.monotonic()
@@ -300,7 +302,7 @@ class Recorder:
         self._lease = None
         self._is_closed = True
         self._renewals.discard(self._renew)
-        self._services.executing.discard(self.run_id)
+        self._executing.discard(self.run_id)
 
     async def _append_beside_others(self, lease: Lease, draft: EntryDraft) -> JournalEntry:
         """Store a fact without waiting for those before it, which the journal stores first.
@@ -405,9 +407,7 @@ class Recorder:
         try:
             await self._renew_now(lease)
         except JournalError as error:
-            self._services.log.warning(
-                "lease_renewal_failed", run_id=self.run_id, reason=error.message
-            )
+            self._log.warning("lease_renewal_failed", run_id=self.run_id, reason=error.message)
         self._renewal = None
 
 

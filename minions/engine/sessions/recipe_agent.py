@@ -158,25 +158,26 @@ class RecipeAgent:
     async def _prepared(
         self, request: object, memory: AgentMemory, metadata: Mapping[str, object]
     ) -> AgentRun[JsonValue]:
-        recipe = self.host.load(self.recipe)
+        host = self.host
+        recipe = host.load(self.recipe)
         if self.retry is not None:
             recipe = evolve(recipe, retry=recipe.retry.over(self.retry))
         before, text = _attributed(request, memory, metadata)
         turn = _turn(recipe, request, text)
         note = {name: _as_note(metadata[name]) for name in _NOTED if metadata.get(name) is not None}
-        session = self.host.services.ids("ses")
+        session = host.services.ids("ses")
         if not before:
-            return self.host.prepare(turn.recipe, turn.inputs, session=session, note=note)
+            return host.prepare(turn.recipe, turn.inputs, session=session, note=note)
         if MEMORY_INPUT in recipe.inputs:
             shown: JsonValue = [message.to_message_dict() for message in before]
             inputs = {**turn.inputs, MEMORY_INPUT: shown}
-            return self.host.prepare(turn.recipe, inputs, session=session, note=note)
-        run = self.host.prepare(turn.recipe, turn.inputs, session=session, note=note)
+            return host.prepare(turn.recipe, inputs, session=session, note=note)
+        run = host.prepare(turn.recipe, turn.inputs, session=session, note=note)
         if run.has_conversation:
             await self._store(before, session)
             return run
         turn = _turn(recipe, request, f"{AgentMemory(before).as_text_data()}\n\n{text}")
-        return self.host.prepare(turn.recipe, turn.inputs, session=session, note=note)
+        return host.prepare(turn.recipe, turn.inputs, session=session, note=note)
 
     async def _store(self, messages: Sequence[Message], session: str) -> None:
         """Store the messages as the conversation that the run continues."""

@@ -36,7 +36,7 @@ class Retention:
             retain_s: How long sessions stay after the last start or end of a run; None: as long as
                 their own runs say.
         """
-        self._services = services
+        self._log = services.log
         self._clock = services.clock
         self._journal = services.journal
         self._retain_s = retain_s
@@ -86,7 +86,7 @@ class Retention:
             return 0
         if self._forget is not None:
             await self._forget(runs)
-        self._services.log.info("session_expired", session_id=row.session_id, runs=len(runs))
+        self._log.info("session_expired", session_id=row.session_id, runs=len(runs))
         return len(members)
 
     async def _collect(self, *, is_wanted: bool) -> None:

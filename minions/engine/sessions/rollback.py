@@ -40,7 +40,7 @@ async def roll_back_run(services: Services, name: str, *, dry_run: bool = False)
     changes = await recorded_changes(services, run.session_id, run.run_id)
     _refuse_empty(run, changes)
     if dry_run:
-        return await RunRollback(services, changes, None).carry_out()
+        return await RunRollback.of(services, changes, None).carry_out()
     recorder = Recorder(services, EventStream(), session_id=run.session_id, run_id=run.run_id)
     try:
         await recorder.open()

@@ -160,6 +160,8 @@ class StepRunner:
                 code="other-journal",
             )
         self.repository = repository
+        self._journal = repository.services.journal
+        self._clock = repository.services.clock
         self._executor = executor
         self._hooks = hooks or AgentHooks()
         self._note = note
@@ -288,7 +290,7 @@ class StepRunner:
 
     async def _cut_off_run(self, session_id: str) -> AgentRun | None:
         """The session's last run if it has no end and no later message; None: it has."""
-        journal = self.repository.services.journal
+        journal = self._journal
         session = await self._known(session_id)
         if session is None or session.last_run_id is None or session.status not in _RESUMABLE:
             return None
@@ -311,13 +313,13 @@ class StepRunner:
             return None
         if session.last_run_id != last.run_id:
             return None
-        recorded = await load_recorded_run(self.repository.services.journal, last.run_id)
+        recorded = await load_recorded_run(self._journal, last.run_id)
         recipe = self._executor.find(self._agent) if recorded.document is None else None
         return self._executor.prepare_retry(recorded, recipe=recipe, is_edited=False)
 
     async def _known(self, session_id: str) -> Session | None:
         """The session; None: nothing is stored with that id."""
-        if not await self.repository.services.journal.entries(session_id, limit=1):
+        if not await self._journal.entries(session_id, limit=1):
             return None
         return await self.repository.get_session(session_id)
 
@@ -331,7 +333,7 @@ class StepRunner:
     async def _last_user(self, session_id: str) -> str | None:
         """The label of the user of the session's last run; None: it has none."""
         wanted = RunFilter(session_id=session_id)
-        last = await self.repository.services.journal.runs(wanted, limit=1)
+        last = await self._journal.runs(wanted, limit=1)
         return last[0].user if last else None
 
     async def _inputs(self, session_id: str, message: str) -> Mapping[str, InputValue]:
@@ -413,7 +415,7 @@ class StepRunner:
         return RunCompleted(
             run_id=last.run_id,
             session_id=session_id,
-            timestamp=self.repository.services.clock.now(),
+            timestamp=self._clock.now(),
             status=RunStatus.COMPLETED.value,
             data={"response": last.content},
         )

@@ -48,6 +48,7 @@ class StepRepository:
                 code="bad-services",
             )
         self.services = services or Services()
+        self._journal = self.services.journal
 
     # --- sessions ---------------------------------------------------------------------------------
 
@@ -97,7 +98,7 @@ class StepRepository:
         return session
 
     async def _recorded_session(self, session_id: str) -> Sequence[Session]:
-        journal = self.services.journal
+        journal = self._journal
         if rows := await journal.sessions(SessionFilter(session_ids=[session_id])):
             if rows[0].status == UNREADABLE:
                 await journal.entries(session_id, kinds=LISTED)  # refuses what is damaged
@@ -114,7 +115,7 @@ class StepRepository:
     async def _session(self, row: SessionRow) -> Session:
         inputs: JsonValue = None
         if row.has_inputs:
-            opened = await self.services.journal.entries(
+            opened = await self._journal.entries(
                 row.session_id, kinds={"session"}, limit=1, with_damaged=True
             )
             inputs = opened[0].body.get("inputs") if opened else None
@@ -151,7 +152,7 @@ class StepRepository:
         Raises:
             JournalError: `corrupt-entry`; it is a fork of itself, or an entry cannot be read.
         """
-        journal = self.services.journal
+        journal = self._journal
         own: Mapping[str, JsonValue] = {}
         found: str | None = session_id
         readers: set[str] = set()
@@ -193,7 +194,7 @@ class StepRepository:
         wanted = SessionFilter(session_ids=session_ids, text=text, user=user, project=project)
 
         async def recorded() -> Sequence[Session]:
-            rows = await self.services.journal.sessions(wanted, limit=limit, offset=offset)
+            rows = await self._journal.sessions(wanted, limit=limit, offset=offset)
             return await self._sessions(rows)
 
         return tuple(await self._with_states(recorded))
@@ -212,7 +213,7 @@ class StepRepository:
             at_most: Counting ends with this number; None: all of them are counted.
         """
         wanted = SessionFilter(text=text, user=user, project=project)
-        return await self.services.journal.count_sessions(wanted, at_most=at_most)
+        return await self._journal.count_sessions(wanted, at_most=at_most)
 
     async def list_fork_tree(self, session_id: str) -> tuple[Session, ...]:
         """The root of the session's fork tree and all its forks, parents before their forks.
@@ -241,7 +242,7 @@ class StepRepository:
         return tree
 
     async def _listed(self, wanted: SessionFilter) -> list[Session]:
-        return await self._sessions(await self.services.journal.sessions(wanted))
+        return await self._sessions(await self._journal.sessions(wanted))
 
     async def fork(
         self,
@@ -329,7 +330,7 @@ class StepRepository:
 
     async def get_step_count(self, session_id: str) -> int:
         """How many steps there are. The cost does not grow with the session."""
-        journal = self.services.journal
+        journal = self._journal
         before: int | None = None
         limit = 4
         while True:  # rows without a sequence belong to steps outside the conversation
@@ -399,7 +400,7 @@ class StepRepository:
                 code="sequence-out-of-range",
             )
         async with self._writing(session_id) as lease:
-            runs = await self.services.journal.entries(
+            runs = await self._journal.entries(
                 session_id, kinds={"run"}, limit=1, newest_first=True
             )
             if runs:
@@ -413,10 +414,10 @@ class StepRepository:
     # --- rows -------------------------------------------------------------------------------------
 
     async def _live_conversation(self, session_id: str) -> SessionConversation:
-        return await read_conversation(self.services.journal, session_id)
+        return await read_conversation(self._journal, session_id)
 
     async def _first_rows(self, session_id: str) -> Sequence[JournalEntry]:
-        return await self.services.journal.entries(session_id, limit=1)
+        return await self._journal.entries(session_id, limit=1)
 
     @asynccontextmanager
     async def _writing(self, session_id: str) -> AsyncIterator[Lease]:
@@ -425,7 +426,7 @@ class StepRepository:
             yield lease
 
     async def _write(self, lease: Lease, fact: SessionOpened | SessionForked | SessionCut) -> None:
-        await self.services.journal.append(lease, EntryDraft(key="session", fact=fact))
+        await self._journal.append(lease, EntryDraft(key="session", fact=fact))
 
     async def _save(self, lease: Lease, step: SessionStep, at: int, *, is_new: bool) -> None:
         saved = MessageRecorded(
@@ -439,7 +440,7 @@ class StepRepository:
             metrics=step.metrics.to_json() or None,
             replaces=None if is_new else step.sequence,
         )
-        await self.services.journal.append(lease, EntryDraft(key=f"saved/{at}", fact=saved))
+        await self._journal.append(lease, EntryDraft(key=f"saved/{at}", fact=saved))
 
 
 def _placed(

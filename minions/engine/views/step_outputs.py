@@ -33,7 +33,8 @@ class StepOutputs:
             step: One of its steps.
             rows: All of the kinds `run` and `step`, oldest first.
         """
-        self._recipe = recipe
+        self._input_specs = recipe.inputs
+        self._templates = recipe.templates
         self._step = step
         starts = [row.fact for row in rows if isinstance(row.fact, RunBeginning)]
         self.inputs: Mapping[str, JsonValue] = inputs_in(starts)
@@ -89,7 +90,7 @@ class StepOutputs:
     def _value_of(self, reference: Reference, row: JournalEntry) -> _Known | _Unknown:
         root, name = str(reference.path[0]), name_of(reference)
         if root == "inputs":
-            spec = self._recipe.inputs.get(name)
+            spec = self._input_specs.get(name)
             if spec is not None and spec.is_secret:
                 return _Unknown("the goal reads a secret")
             return _known(self.inputs, name)
@@ -107,7 +108,7 @@ class StepOutputs:
         missing = _Unknown("the item of its loop is not recorded")
         if loop is None or index is None:
             return missing
-        over = self._recipe.templates.compile(loop.over)
+        over = self._templates.compile(loop.over)
         steps: dict[str, JsonValue] = {
             name: {"output": value} for name, value in self._outputs.items()
         }

@@ -149,6 +149,8 @@ class _Planning:
     ) -> None:
         self._given = given
         self._step = step
+        self._spec = step.spec
+        self._planner = step.planner
         self._scope = scope
         self._inputs = inputs
         self._drafts = 0
@@ -160,7 +162,7 @@ class _Planning:
         """The plan that failed last; None: none did."""
 
     async def run(self) -> object:
-        spec = self._step.spec
+        spec = self._spec
         plan = await self._approve_plan("")
         if not spec.is_run:
             return plan
@@ -191,20 +193,20 @@ class _Planning:
                 if each["status"] == "completed"
             }
 
-        recipe = self._step.planner.recipe(str(plan["recipe"]), self._step.tools)
+        recipe = self._planner.recipe(str(plan["recipe"]), self._step.tools)
         inputs = {"workspace": self._inputs["workspace"]}
         return await self._scope.try_recipe(
             recipe,
             inputs,
             f"work-{number}",
-            model=self._step.spec.model,
+            model=self._spec.model,
             made_of=self._step.made_of,
             tell=keep,
         )
 
     async def _rolled_back(self, number: int) -> str:
         """Take the files back, if that is asked for; what was done, for a person."""
-        if not self._step.spec.rolls_back:
+        if not self._spec.rolls_back:
             return ""
         places = [f"work-{each}" for each in range(number, -1, -1)]
         return "\n".join(rollback_words(each) for each in await self._scope.roll_back(places))
@@ -216,7 +218,7 @@ class _Planning:
         given = self._given if self._before is None else ""
         plan = await self._find_kept_plan() if self._before is None else None
         plan = plan or await self._draft_plan(earlier=earlier, given=given)
-        if not self._step.spec.needs_approval or not self._step.spec.is_run:
+        if not self._spec.needs_approval or not self._spec.is_run:
             return await self._record_new_plan(_right(plan, is_given=bool(given)))
         for _ in range(_MOST_CHANGES):
             proposal = _proposal(plan, self._diff(plan))
@@ -234,7 +236,7 @@ class _Planning:
             if said.casefold() in _NO:
                 break
             plan = await self._change_plan(said, plan, earlier)
-            if plan["ok"] is True and self._step.planner.reads(said):
+            if plan["ok"] is True and self._planner.reads(said):
                 return plan
         message = "The plan was rejected. Nothing of it was carried out."
         raise StepFailedError(FailureInfo(code="plan-rejected", message=message))
@@ -243,7 +245,7 @@ class _Planning:
         """The plan of an earlier run that serves the task, checked as any other; None: none does,
         or none is wanted.
         """
-        spec, planner = self._step.spec, self._step.planner
+        spec, planner = self._spec, self._planner
         tool = planner.checking_tool if spec.reuses else None
         if tool is None:
             return None
@@ -287,7 +289,7 @@ class _Planning:
         """The plan as a person edited it, or as the planner changed it."""
         if said.casefold() in _YES:  # it has faults: the planner has to mend them
             said = "A plan without these faults: " + _faults_of(plan)
-        if self._step.planner.reads(said):
+        if self._planner.reads(said):
             return await self._draft_plan(earlier=earlier, given=said)
         return await self._draft_plan(earlier=_join_plans(earlier, plan), wish=said)
 
@@ -305,10 +307,10 @@ class _Planning:
             "given": given,
         }
         outcome = await self._scope.try_recipe(
-            self._step.planner.drafting,
+            self._planner.drafting,
             inputs,
             f"plan-{self._drafts}",
-            model=self._step.spec.model,
+            model=self._spec.model,
             made_of=self._step.made_of,
         )
         if outcome.error is not None:
