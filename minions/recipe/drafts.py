@@ -162,8 +162,10 @@ class TemplateUse(Struct, frozen=True, kw_only=True, eq=False):
     term: Term | None = None
     """The expression, if the string consists of one expression only."""
 
-    def place_of(self, reference: Reference) -> Place:
-        """The place of that reference in the recipe's text."""
+    def place_of(self, reference: Reference | None) -> Place:
+        """The place of that reference in the recipe's text; None: that of the whole string."""
+        if reference is None:
+            return self.node.place
         return self.node.part(reference.offset, len(reference.text))
 
 
@@ -281,7 +283,7 @@ class StepDraft(Struct, kw_only=True, eq=False):
         """Names that other steps may refer to this one by, although they
         are invalid and were reported.
         """
-        nodes = (self.section.refused.get(key) for key in ("id", "save_as"))
+        nodes = map(self.section.refused_node, ("id", "save_as"))
         return tuple(str(node.value) for node in nodes if isinstance(node, ScalarNode))
 
     @property
@@ -344,7 +346,8 @@ class RecipeDraft(Struct, kw_only=True, eq=False):
         """Whether it was read from text. Plain data may be a stored run's recipe, which has to stay
         runnable.
         """
-        return bool(self.section.place.source.lines)
+        place = self.section.place
+        return bool(place.source.lines)
 
     @property
     def is_older(self) -> bool:
@@ -353,6 +356,15 @@ class RecipeDraft(Struct, kw_only=True, eq=False):
             "params_template" in step.section.entries or step.section.text("tool") == "llm_analyze"
             for step in self.steps
         )
+
+    def find_tool(self, name: str) -> ToolSpec | None:
+        """The tool of that full name; None: no such tool is known."""
+        specs = self.tools.specs
+        return specs.get(name)
+
+    def note_unchecked(self, name: str, fault: Fault) -> None:
+        """A field is read of that value, whose type is not known; the first fault stays."""
+        self.unchecked.setdefault(name, fault)
 
     @property
     def has_graph(self) -> bool:

@@ -146,19 +146,20 @@ class _OwnRights(Struct, frozen=True):
         Args:
             arguments: Of the call, as JSON text; None: no call is meant.
         """
-        if self.permissions.is_strangers and _reaches_out(tool):
+        permissions = self.permissions
+        if permissions.is_strangers and _reaches_out(tool):
             return True
-        if self.permissions.requires_approval and any(
+        if permissions.requires_approval and any(
             self._is_about(written, tool, is_own=is_own, with_toolset=True)
-            for written in self.permissions.requires_approval
+            for written in permissions.requires_approval
         ):
             return True
-        if arguments is None or not self.permissions.approval_when:
+        if arguments is None or not permissions.approval_when:
             return False
         return any(
             self._is_about(written, tool, is_own=is_own)
             and self._holds(condition, arguments, otherwise=True)
-            for written, conditions in self.permissions.approval_when.items()
+            for written, conditions in permissions.approval_when.items()
             for condition in conditions
         )
 
@@ -186,13 +187,14 @@ class _OwnRights(Struct, frozen=True):
         Args:
             arguments: As JSON text.
         """
-        for written, condition in self.permissions.policies.items():
+        permissions = self.permissions
+        for written, condition in permissions.policies.items():
             if self._is_about(written, tool, is_own=is_own):
                 if self._holds(condition, arguments, otherwise=False, of=tool, words=words):
                     return UntrustedRule.ALLOW
                 if self.is_operators:
-                    return self.permissions.untrusted or _ASK
-        return self.permissions.untrusted
+                    return permissions.untrusted or _ASK
+        return permissions.untrusted
 
     def has_policy(self, tool: ToolSpec) -> bool:
         """Whether a policy of somebody else is about a recipe's tool."""

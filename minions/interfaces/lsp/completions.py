@@ -253,7 +253,7 @@ def _key(name: str, detail: str = "", about: str = "") -> Completion:
 
 
 def _parameters(draft: RecipeDraft, tool: str, written: Iterable[str]) -> Iterator[Completion]:
-    spec = draft.tools.specs.get(tool.strip("\"'"))
+    spec = draft.find_tool(tool.strip("\"'"))
     properties = spec.parameters.get("properties") if spec is not None else None
     if spec is None or not isinstance(properties, Mapping):
         return

@@ -260,6 +260,7 @@ class _Walk:
             outer_model: The model of the recipe around it; None: there is none.
         """
         self._recipe = recipe
+        self._templates = recipe.templates
         self._follow = follow
         self._readers = readers
         self._of_private = readers is not None
@@ -424,7 +425,7 @@ class _Walk:
             own = step.own_model
             return self._model if own is None else self._model.overlaid(own)
         route = step.route
-        is_chosen = route is not None and not self._recipe.templates.compile(route).is_whole
+        is_chosen = route is not None and not self._templates.compile(route).is_whole
         return self._model if is_chosen else None
 
     def _find_reached(
@@ -637,6 +638,7 @@ class UntrustedText:
             walk = _Walk(recipe, tools_of, Rights.of(recipe), inputs, Follow.WORDS)
             self._found = walk.reached() | inputs
         self._names = Names(recipe)
+        self._ids = self._names.ids
         self._known: dict[tuple[str, int], tuple[Term, bool]] = {}
         """What was found of each expression, by its step and identity; the recipe decides it."""
 
@@ -661,12 +663,12 @@ class UntrustedText:
 
     def influences(self, step_id: str, name: str) -> bool:
         """Whether untrusted text may influence what a step gives its recipe under that name."""
-        at = self._names.ids[step_id]
+        at = self._ids[step_id]
         return self.paths is not None and (at, name) in self.paths.into
 
     def is_of(self, step_id: str) -> bool:
         """Whether the output of that step may hold untrusted text."""
-        return self._names.ids.get(step_id) in self._found
+        return self._ids.get(step_id) in self._found
 
     def _may_begin(self, step: object) -> bool:
         if not isinstance(step, StepSpec):

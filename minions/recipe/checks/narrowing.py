@@ -277,6 +277,10 @@ class Narrowings(Struct, frozen=True):
             known.learn(term, is_true=is_true)
         return known
 
+    def note_unchecked(self, name: str, fault: Fault) -> None:
+        """As of the draft: nothing says whether the value may be missing."""
+        self.draft.note_unchecked(name, fault)
+
     def tell(self, reader: StepDraft | None, name: str, fault: Fault, report: Report) -> None:
         """Report that a value may be missing, once for each step that reads it."""
         key = (reader.index if reader is not None else None, name)

@@ -99,7 +99,9 @@ def _names(step: StepDraft) -> tuple[str, ...]:
 class _Checker:
     def __init__(self, draft: RecipeDraft, sources: Sources, report: Report) -> None:
         self._draft = draft
+        self._section = draft.section
         self._sources = sources
+        self._templates = sources.templates
         self._report = report
         self._ids = sources.ids
         self._saved = sources.saved
@@ -172,7 +174,7 @@ class _Checker:
             return
         name, declared = str(reference.path[1]), tuple(self._draft.inputs)
         if name not in declared:
-            if "inputs" in self._draft.section.refused:
+            if "inputs" in self._section.refused:
                 return
             known = f"inputs are: {', '.join(declared)}" if declared else "no inputs are declared"
             place = use.place_of(reference)
@@ -277,9 +279,7 @@ class _Checker:
             return
         if "|" not in text and "(" not in text and "[" not in text:
             return
-        terms = (
-            (use.term,) if use.term is not None else self._sources.templates.compile(text).terms()
-        )
+        terms = (use.term,) if use.term is not None else self._templates.compile(text).terms()
         for term in terms:
             for found in _list_member_reads(term):
                 self._check_member(use, found, reader)
@@ -411,7 +411,7 @@ class _Checker:
             )
             self._report(fault)
             return
-        self._draft.unchecked.setdefault(key, fault)
+        self._draft.note_unchecked(key, fault)
 
     def _unknown_root(self, use: TemplateUse, reference: Reference, root: str) -> None:
         names = (*self._ids, *self._saved)

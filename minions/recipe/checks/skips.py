@@ -178,8 +178,7 @@ class _Skips(FieldsRepr):
 
     def __attrs_post_init__(self) -> None:
         self._by_text: dict[str, Facts] = {}
-        names = [name for name, steps in self.sources.saved.items() if len(steps) > 1]
-        self._changing = {*names, "feedback"}
+        self._changing = {*self.sources.shared_names, "feedback"}
         for step, reading in zip(self.steps, self.readings, strict=True):
             self.certain.append(self._certain_of(step, reading))
 

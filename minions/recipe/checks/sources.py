@@ -58,6 +58,8 @@ class Sources:
         from the values that they copy.
         """
         self._draft = draft
+        self._inputs = draft.inputs
+        self._section = draft.section
         self.ids: dict[str, StepDraft] = {}
         self.saved: dict[str, list[StepDraft]] = {}
         for step in draft.steps:
@@ -77,6 +79,15 @@ class Sources:
     def templates(self) -> Templates:
         """Compiles the texts of the recipe."""
         return self._draft.templates
+
+    def find(self, step_id: str) -> StepDraft | None:
+        """The step of that id; None: there is none."""
+        return self.ids.get(step_id)
+
+    @property
+    def shared_names(self) -> Sequence[str]:
+        """The names under which several steps save what they give."""
+        return [name for name, steps in self.saved.items() if len(steps) > 1]
 
     def named(self, name: str) -> list[StepDraft]:
         """The steps that the name refers to: one by id, one or more by `save_as`."""
@@ -280,8 +291,7 @@ class Sources:
         return KnownShape(shape=whole, place=reader.place)
 
     def _input(self, name: str) -> KnownShape | None:
-        spec = self._draft.inputs.get(name)
-        inputs = self._draft.section.mapping("inputs")
+        spec, inputs = self._inputs.get(name), self._section.mapping("inputs")
         entry = inputs.find(name) if inputs is not None else None
         if spec is None or entry is None:
             return None
@@ -289,7 +299,7 @@ class Sources:
 
     def known_output(self) -> JsonSchema:
         """What is known of the run's output, as JSON Schema; {}: nothing."""
-        node = self._draft.section.node("output")
+        node = self._section.node("output")
         uses = {id(use.node): use for use in self._draft.output_templates}
         if node is None:
             return self._last_output()

@@ -42,7 +42,7 @@ def _cache_problems(draft: RecipeDraft, step: StepDraft, catalog: Catalog) -> It
     if kind is not None:
         yield from kind.cache_problems(step)
         for name in kind.tool_names(step):
-            yield from _of_tool(draft.tools.specs.get(name))
+            yield from _of_tool(draft.find_tool(name))
     if step.recipe is not None:
         yield from _of_recipe(step.recipe, catalog)
 

@@ -143,12 +143,11 @@ class _Uses(Struct, frozen=True):
             if gap.is_told:
                 self.narrowings.tell(self.reader, name, fault, self.report)
             else:
-                self.narrowings.draft.unchecked.setdefault(name, fault)
+                self.narrowings.note_unchecked(name, fault)
             return
 
     def _place_of(self, term: Term) -> Place:
-        reference = next(term.references(), None)
-        return self.use.node.place if reference is None else self.use.place_of(reference)
+        return self.use.place_of(next(term.references(), None))
 
     # --- what filters and operators take ------------------------------------------------------
 
@@ -364,11 +363,12 @@ class _Uses(Struct, frozen=True):
 
     def _place(self, word: str) -> Place:
         """Where the word stands in the text: terms do not know it."""
-        text = f"{self.use.node.value}"
+        node = self.use.node
+        text = f"{node.value}"
         for quoted in _spellings(word):
             if (at := text.find(quoted)) >= 0:
-                return self.use.node.part(at + quoted.find(word), len(word))
-        return self.use.node.place
+                return node.part(at + quoted.find(word), len(word))
+        return node.place
 
 
 def _spellings(word: str) -> Iterator[str]:

@@ -79,6 +79,8 @@ class Names:
 
     def __init__(self, recipe: AgentRecipe, follow: Follow = Follow.WORDS) -> None:
         self.recipe = recipe
+        self.templates = recipe.templates
+        self._inputs = recipe.inputs
         self.follow = follow
         self.ids = {step.id: at for at, step in enumerate(recipe.steps)}
         self._saved: dict[str, list[int]] = {}
@@ -94,7 +96,7 @@ class Names:
         """What a reference reads, apart from `loop`."""
         path = reference.path
         if path[0] == "inputs":
-            yield from self._inputs(path)
+            yield from self._read_inputs(path)
             return
         if path[0] == "feedback":
             yield from (Read(at, ANYTHING) for at in self._going_back)
@@ -152,9 +154,9 @@ class Names:
     def carried(self, value: JsonValue) -> Iterable[Reference]:
         """The references of a value's templates of which something is in the rendered one."""
         if self.follow is Follow.WORDS:
-            return carried_references(value, self.recipe.templates)
+            return carried_references(value, self.templates)
         try:
-            return self.recipe.templates.compile(value).references
+            return self.templates.compile(value).references
         except TemplateError:  # reported where the recipe was read
             return ()
 
@@ -178,10 +180,10 @@ class Names:
                 if not self.is_harmless(read):
                     yield read.source
 
-    def _inputs(self, path: tuple[str | int, ...]) -> Iterator[Read]:
-        names = [str(path[1])] if len(path) > 1 else list(self.recipe.inputs)
+    def _read_inputs(self, path: tuple[str | int, ...]) -> Iterator[Read]:
+        names = [str(path[1])] if len(path) > 1 else list(self._inputs)
         for name in names:
-            if (spec := self.recipe.inputs.get(name)) is not None:
+            if (spec := self._inputs.get(name)) is not None:
                 yield Read(name, Shape.of(spec.schema).at(path[2:]))
 
     def _shape(self, at: int) -> Shape:
@@ -289,20 +291,21 @@ class StepReads(Struct, frozen=True):
 
     @property
     def _templates(self) -> Templates:
-        return self.names.recipe.templates
+        return self.names.templates
 
     def all(self) -> Iterator[tuple[Source, str]]:
         """Each source, with the slot that it reaches."""
-        if self.step.inner is not None:
-            for name, value in self.step.inner_inputs.items():
+        step = self.step
+        if step.inner is not None:
+            for name, value in step.inner_inputs.items():
                 yield from ((source, name) for source in self._list_carried(value))
         else:
             yield from ((source, WORK) for source in self._work())
-        if isinstance(self.step, ToolSpecStep) and self.names.follow is not Follow.WORDS:
-            for name, value in self.step.given.items():
+        if isinstance(step, ToolSpecStep) and self.names.follow is not Follow.WORDS:
+            for name, value in step.given.items():
                 yield from ((source, ARGUMENT + name) for source in self._list_carried(value))
-        if self.step.decision_tool is not None:
-            given = self._list_carried(self.step.decision_tool.params)
+        if step.decision_tool is not None:
+            given = self._list_carried(step.decision_tool.params)
             yield from ((source, DECISION) for source in given)
 
     def _work(self) -> Iterator[Source]:
@@ -377,12 +380,13 @@ class StepReads(Struct, frozen=True):
                     yield read.source
 
     def _read(self, reference: Reference) -> Iterator[Read]:
-        if reference.path[0] == "loop" and self.step.repeat is not None:
-            yield Read(self.names.ids[self.step.id], ANYTHING)  # what an earlier attempt gave
+        step = self.step
+        if reference.path[0] == "loop" and step.repeat is not None:
+            yield Read(self.names.ids[step.id], ANYTHING)  # what an earlier attempt gave
         if reference.path[0] != "loop" or "loop" in self.names.ids:
             yield from self.names.read(reference)
-        elif reference.path[1:2] != ("index",) and self.step.loop is not None:
-            yield from self._items(self.step.loop.over, reference.path[2:])
+        elif reference.path[1:2] != ("index",) and step.loop is not None:
+            yield from self._items(step.loop.over, reference.path[2:])
 
     def _items(self, over: JsonValue, rest: tuple[str | int, ...]) -> Iterator[Read]:
         """What an item of the step's loop is taken from."""

@@ -187,7 +187,7 @@ def _check_call(
     if name is None:
         return
     place = step.section.place_of("tool")
-    spec = draft.tools.specs.get(name)
+    spec = draft.find_tool(name)
     if spec is None:
         _report_unknown(draft, name, place, report)
         return
@@ -262,7 +262,7 @@ def _check_decision(
     if name is None:
         return
     place = section.place_of("tool")
-    spec = draft.tools.specs.get(name)
+    spec = draft.find_tool(name)
     if spec is None:
         _report_unknown(draft, name, place, report)
         return
@@ -466,7 +466,7 @@ def check_fitting(
     for step in draft.steps:
         if step.has_loop:
             _check_loop(step, sources, narrowings, report)
-        spec = draft.tools.specs.get(step.section.text("tool") or "")
+        spec = draft.find_tool(step.section.text("tool") or "")
         if step.kind == "tool" and spec is not None and step.templates:
             _Consumer(step, f"the tool '{spec.name}'", sources, narrowings, report).check(
                 spec.parameters

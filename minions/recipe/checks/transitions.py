@@ -385,8 +385,9 @@ class _Readers(Struct, frozen=True):
     @property
     def ends(self) -> frozenset[int]:
         """The reachable steps after which the run ends."""
-        assert self.draft.paths is not None  # noqa: S101  # only called for a graph without faults
-        return self.draft.paths.ends & self.paths.reached
+        own = self.draft.paths
+        assert own is not None  # noqa: S101  # only called for a graph without faults
+        return own.ends & self.paths.reached
 
     def step(self, step: StepDraft) -> None:
         """Check all templates of a step, if the step can be reached."""
@@ -422,7 +423,7 @@ class _Readers(Struct, frozen=True):
     def _producers(self, root: str, reference: Reference) -> Sequence[StepDraft]:
         if root != "steps":
             return self.sources.named(root)
-        found = self.sources.ids.get(reference.step_name)
+        found = self.sources.find(reference.step_name)
         return [found] if found is not None else []
 
     def _check(self, reading: _ReadPlace, reader: StepDraft, *, has_run: bool) -> None:

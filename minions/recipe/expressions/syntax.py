@@ -254,10 +254,11 @@ class _Parser:
 
     def _member(self) -> PathPart:
         self._expect(".")
-        is_index = self._next.kind == "number" and self._next.text.isdigit()
-        if not is_index and self._next.kind != "name":
+        token = self._next
+        is_index = token.kind == "number" and token.text.isdigit()
+        if not is_index and token.kind != "name":
             self._fail("expected a name or an index after '.'")
-        token = self._take()
+        self._at += 1
         return whole_number(token) if token.kind == "number" else token.text
 
     def _suffixes(self, term: Term) -> Term:

@@ -146,12 +146,12 @@ class Template(Struct, frozen=True, gc=False):
         Raises:
             MissingValueError, EvaluationError: As `render`.
         """
-        meter = Meter()
-        if isinstance(self.root, _Native):
-            return mark(self.root.term, self.root.term.value(scope, meter))
-        if not isinstance(self.root, _Text):
-            return as_text(self.root.render(scope, meter), meter)
-        pieces = self.root.pieces
+        meter, root = Meter(), self.root
+        if isinstance(root, _Native):
+            return mark(root.term, root.term.value(scope, meter))
+        if not isinstance(root, _Text):
+            return as_text(root.render(scope, meter), meter)
+        pieces = root.pieces
         texts = [
             each if isinstance(each, str) else mark(each, each.value(scope, meter))
             for each in pieces

@@ -277,7 +277,7 @@ def _checked_draft(
             set_output(step, step.recipe.known_output)
         elif step.kind == "tool" and draft.is_text:
             # Plain data may be the recipe of a stored run, which has to load as it did.
-            tool = draft.tools.specs.get(step.section.text("tool") or "")
+            tool = draft.find_tool(step.section.text("tool") or "")
             if tool is not None and "returns" not in {*step.section.entries, *step.section.refused}:
                 set_output(step, tool.returns or {})
         elif step.kind == "uses" and draft.is_text:

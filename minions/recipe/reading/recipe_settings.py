@@ -658,8 +658,8 @@ class _Policies(Struct, frozen=True):
                     help=f"name the argument that the policy is about, {path[0]}.NAME",
                 )
             )
-        elif tool in self.draft.tools.specs and name:
-            shape = Shape.of(self.draft.tools.specs[tool].parameters)
+        elif name and (spec := self.draft.find_tool(tool)) is not None:
+            shape = Shape.of(spec.parameters)
             dead = find_dead_end(shape, path[1:] if path[0] == "args" else path[1:2])
             if dead is not None:
                 self.report(

@@ -126,6 +126,7 @@ class SubRecipes:
             loaded: Recipes that were loaded already, by identity.
         """
         self._catalog = catalog
+        self._recipes = catalog.recipes
         self._find = catalog.find_recipe or _finder(directory, catalog.recipe_folders)
         self._directory = directory
         self._check = check
@@ -145,12 +146,12 @@ class SubRecipes:
 
     def find(self, name: str, place: Place, report: Report) -> AgentRecipe | None:
         """The recipe of that name; None: there is none, or it has faults, which was reported."""
-        if (registered := self._catalog.recipes.get(name)) is not None:
+        if (registered := self._recipes.get(name)) is not None:
             return registered
         try:
             found = self._find(name, self._directory)
         except NotFoundError as error:
-            near = error.suggestions or near_names(name, self._catalog.recipes)
+            near = error.suggestions or near_names(name, self._recipes)
             label = f"did you mean '{near[0]}'?" if near else None
             report(place.fault("unknown-recipe", error.message.rstrip("."), label=label))
             return None

@@ -136,7 +136,7 @@ def _recorded_calls(
 def _check_results(draft: RecipeDraft, results: MappingNode | None, report: Report) -> None:
     """Report results that the test gives for a tool which returns something else."""
     for entry in results.entries if results is not None and draft.is_text else ():
-        spec = draft.tools.specs.get(entry.key)
+        spec = draft.find_tool(entry.key)
         if spec is None or spec.returns is None:
             continue
         for error in SchemaValidator(spec.returns).errors(to_plain(entry.value)):
@@ -156,7 +156,7 @@ def _check_call(
     node = name.value if name is not None else None
     if not isinstance(node, ScalarNode) or not isinstance(node.value, str):
         return
-    spec = draft.tools.specs.get(node.value)
+    spec = draft.find_tool(node.value)
     if spec is None:
         if node.value not in tools and suggestion(node.value, tools) is not None:
             report(_unknown(node, tools, "tool"))

@@ -52,6 +52,7 @@ def read_tools(draft: RecipeDraft, catalog: Catalog, report: Report) -> None:
 class _ToolsReader:
     def __init__(self, catalog: Catalog, report: Report) -> None:
         self._catalog = catalog
+        self._toolsets = catalog.toolsets
         self._report = report
         self._validators: dict[str, SchemaValidator] = {}
         self.uses: list[ToolsetUse] = []
@@ -79,7 +80,7 @@ class _ToolsReader:
         self._report(fault)
 
     def _read_named(self, node: ScalarNode, name: str, options: Node | None) -> None:
-        toolset = self._catalog.toolsets.get(name)
+        toolset = self._toolsets.get(name)
         if toolset is not None:
             self._toolset(node, toolset, options)
         elif name in self._catalog.tools:
@@ -89,7 +90,7 @@ class _ToolsReader:
         elif name == "mcp":
             self._server(node, options)
         else:
-            known = (*self._catalog.toolsets, *self._catalog.tools)
+            known = (*self._toolsets, *self._catalog.tools)
             self._fail(
                 node.place.fault(
                     "unknown-toolset",

@@ -198,6 +198,10 @@ class Section(Struct, frozen=True, kw_only=True):
         entry = self.entries.get(name)
         return entry.value if entry else None
 
+    def refused_node(self, name: str) -> Node | None:
+        """The value of that key where it was refused; None: it was not, or is not there."""
+        return self.refused.get(name)
+
     def scalar(self, name: str) -> ScalarNode | None:
         """The value of that key if it is a scalar."""
         node = self.node(name)
