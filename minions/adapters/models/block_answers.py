@@ -59,6 +59,7 @@ class BlockAnswer(AnswerReader):
         """Read one answer of that form."""
         self._peer = peer
         self._form = form
+        self._blocks = form.blocks
         self._chunks: list[bytes] = []
 
     def feed(self, chunk: bytes) -> Sequence[ModelDelta]:
@@ -78,13 +79,13 @@ class BlockAnswer(AnswerReader):
                 return Failure(error_failure(self._peer, error))
             self._form.take_document(document)
             self._form.close()
-            return self._form.blocks.result(self._peer)
+            return self._blocks.result(self._peer)
         except MalformedAnswerError as error:
             what = str(error)
         except (ValueError, RecursionError):
             what = "it is not JSON"
         failure = self._peer.malformed(what, body.decode("utf-8", errors="replace"))
-        return Failure(evolve(failure, usage=self._form.blocks.usage))
+        return Failure(evolve(failure, usage=self._blocks.usage))
 
 
 class StreamedBlocks(EventAnswer):
@@ -96,17 +97,18 @@ class StreamedBlocks(EventAnswer):
         """Read one answer of that form; the clock times its first fragment."""
         super().__init__(peer, clock, started)
         self._form = form
+        self._blocks = form.blocks
 
     @property
     def usage(self) -> TokenUsage:
-        return self._form.blocks.usage
+        return self._blocks.usage
 
     @property
     def finish_reason(self) -> str | None:
-        return self._form.blocks.finish_reason
+        return self._blocks.finish_reason
 
     def cut(self) -> None:
-        self._form.blocks.finish_reason = CUT_AT_LIMIT
+        self._blocks.finish_reason = CUT_AT_LIMIT
 
     def take_document(self, document: Mapping[str, object]) -> Sequence[ModelDelta]:
         if (error := self._form.error_in(document)) is not None:
@@ -120,4 +122,4 @@ class StreamedBlocks(EventAnswer):
         self, first_token_latency_ms: float | None
     ) -> Result[ModelCallResponse, ModelFailure]:
         self._form.close()
-        return self._form.blocks.result(self._peer, first_token_latency_ms)
+        return self._blocks.result(self._peer, first_token_latency_ms)

@@ -298,7 +298,7 @@ class HttpModel(PeerModel, Batchable):
 
     async def warm_up(self) -> None:
         """Read the certificates that the first call needs, in a thread."""
-        if self._route.url.startswith("https:") and self._certificates is None:
+        if self._route.is_encrypted and self._certificates is None:
             await import_in_daemon_thread(self._load)
 
     def _load(self) -> None:

@@ -101,6 +101,7 @@ class _ProviderBatches(BatchApi):
     def __init__(self, model: BatchedServer) -> None:
         self._model = model
         self._peer = model.peer
+        self._path = model.wire.path
 
     def write(self, prompt: Prompt) -> Result[bytes, ModelFailure]:
         return self._model.write_plain(prompt)
@@ -333,7 +334,7 @@ class OpenAIBatches(_ProviderBatches):
         document = asked.unwrap()
         said, counts = document.get("status"), document.get("request_counts")
         if not isinstance(said, str):
-            return Failure(self._model.peer.malformed("it has no status", str(document)))
+            return Failure(self._peer.malformed("it has no status", str(document)))
         files = (document.get("output_file_id"), document.get("error_file_id"))
         problem = None
         if said == "failed":
@@ -342,7 +343,7 @@ class OpenAIBatches(_ProviderBatches):
             problem = "; ".join(
                 f"{each.get('code')}: {each.get('message')}" for each in _objects(listed)
             )
-            problem = self._model.peer.clean(problem) or "no reason was given"
+            problem = self._peer.clean(problem) or "no reason was given"
         return Success(
             BatchStatus(
                 has_ended=said in _ENDED,
@@ -370,7 +371,7 @@ class OpenAIBatches(_ProviderBatches):
     @property
     def _endpoint(self) -> str:
         """The path as batches name it, wherever the server's base URL leads."""
-        return f"/v1{self._model.wire.path}"
+        return f"/v1{self._path}"
 
 
 def _openai_end(line: _Object) -> BatchLine | None:
@@ -476,7 +477,7 @@ class AnthropicBatches(_ProviderBatches):
         said, counts = document.get("processing_status"), document.get("request_counts")
         if not isinstance(said, str):
             what = "it has no processing_status"
-            return Failure(self._model.peer.malformed(what, str(document)))
+            return Failure(self._peer.malformed(what, str(document)))
         ended = ("succeeded", "errored")
         return Success(
             BatchStatus(
@@ -558,7 +559,7 @@ class GeminiBatches(_ProviderBatches):
         )
         begin = json.dumps({"display_name": name})[:-1].encode()
         content = b'{"batch":' + begin + b',"input_config":{"requests":{"requests":[' + lines
-        path = self._model.wire.path.replace(":generateContent", ":batchGenerateContent")
+        path = self._path.replace(":generateContent", ":batchGenerateContent")
         asked = await self._ask("POST", path, content + b"]}}}}", within_s=_LONG_S)
         return self._text_at(asked, "name")
 
@@ -589,7 +590,7 @@ class GeminiBatches(_ProviderBatches):
         problem = None
         if state == "FAILED" or (isinstance(error, Mapping) and state not in _GEMINI_STOPPED):
             said = error.get("message") if isinstance(error, Mapping) else None
-            problem = self._model.peer.clean(str(said or "no reason was given"))
+            problem = self._peer.clean(str(said or "no reason was given"))
         counts = ("successfulRequestCount", "failedRequestCount")
         done = _sum_of(known.get("batchStats"), counts)
         return Success(BatchStatus(has_ended=has_ended, problem=problem, done=done))

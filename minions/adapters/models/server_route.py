@@ -32,6 +32,11 @@ class ServerRoute:
     most_s: float = math.inf
     """Seconds: an upper limit for every call, whatever the options say."""
 
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether requests go by HTTPS."""
+        return self.url.startswith("https:")
+
 
 def default_headers(api_key: str | None) -> dict[str, str]:
     """The headers of every request; with a key also the Authorization header."""

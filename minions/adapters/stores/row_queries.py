@@ -153,6 +153,7 @@ class _Where:
     def __init__(self, dialect: Dialect) -> None:
         """None yet."""
         self.dialect = dialect
+        self._one_of = dialect.one_of
         self.conditions: list[str] = []
         self.values: list[object] = []
 
@@ -163,7 +164,7 @@ class _Where:
 
     def one_of(self, column: str, values: Collection[str], *, negated: bool = False) -> None:
         """The column has one of these values, or none of them."""
-        text = self.dialect.one_of.format(column=column)
+        text = self._one_of.format(column=column)
         self.conditions.append(f"NOT ({text})" if negated else text)
         self.values.append(self.dialect.list_of(values))
 

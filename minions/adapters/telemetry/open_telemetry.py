@@ -77,6 +77,7 @@ class OpenTelemetryTracer(Tracer):
         tracer = trace.get_tracer("minions", None, provider, schema_url=_SCHEMA)
         self.start_span = tracer.start_span
         self.internal, self.client = trace.SpanKind.INTERNAL, trace.SpanKind.CLIENT
+        self._error = trace.StatusCode.ERROR
         self._has_usual_headers = propagate.get_global_textmap().fields == _USUAL_HEADERS
         self.has_content = has_content
         """Whether texts are attributes of spans."""
@@ -142,7 +143,7 @@ class OpenTelemetryTracer(Tracer):
         """Mark a span as one of an error."""
         span.set_attribute("error.type", kind)
         text = shortened_text(message) if message is not None and self.has_content else None
-        span.set_status(self.trace.Status(self.trace.StatusCode.ERROR, text))
+        span.set_status(self.trace.Status(self._error, text))
 
 
 class _OpenSpan(Span, AbstractContextManager[Span]):
@@ -170,6 +171,7 @@ class _OpenSpan(Span, AbstractContextManager[Span]):
             links: Spans of other traces.
         """
         self._tracer = tracer
+        self._context = tracer.context
         self._name = name
         self._attributes = attributes
         self._kind = kind
@@ -180,12 +182,12 @@ class _OpenSpan(Span, AbstractContextManager[Span]):
 
     def __enter__(self) -> Span:
         tracer = self._tracer
-        around = tracer.context.get_current()
+        around = self._context.get_current()
         above = self._parent if self._parent is not None else around
         span_kind = tracer.client if self._is_client else tracer.internal
         self._span = tracer.start_span(self._name, above, span_kind, self._attributes, self._links)
         within = tracer.new_context({**around, tracer.span_key: self._span})
-        self._token = tracer.context.attach(within)
+        self._token = self._context.attach(within)
         return self
 
     def __exit__(
@@ -199,7 +201,7 @@ class _OpenSpan(Span, AbstractContextManager[Span]):
                 self._span.set_attribute(f"minions.{self._kind}.status", "cancelled")
             else:
                 self._tracer.mark_failed(self._span, type(error).__name__, str(error))
-        self._tracer.context.detach(self._token)
+        self._context.detach(self._token)
         self._span.end()
 
     def end(self, status: str, failure: FailureInfo | None = None) -> None:

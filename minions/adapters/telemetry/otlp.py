@@ -471,6 +471,7 @@ class OtlpSender:
     ) -> None:
         """Nothing is opened, and the HTTP client not imported, which takes 100 ms."""
         self._endpoint = endpoint
+        self._url = endpoint.url
         self._session: requests.Session | None = None
         self._last_reason: str | None = None
         self._monotonic = monotonic
@@ -501,7 +502,7 @@ class OtlpSender:
     @property
     def address(self) -> str:
         """The URL without its query, which may have a key."""
-        return self._endpoint.url.partition("?")[0]
+        return self._url.partition("?")[0]
 
     @property
     def last_reason(self) -> str:
@@ -529,7 +530,7 @@ class OtlpSender:
         if self._session is None:
             self._session = _session(self._endpoint)
         answer = self._session.post(
-            self._endpoint.url,
+            self._url,
             data=data,
             timeout=timeout_s,
             allow_redirects=False,

@@ -401,6 +401,7 @@ class OtlpTracerProvider(trace.TracerProvider):
         self.sink = sink
         self.sampler = sampler
         self.limits = limits
+        self.most_attributes = limits.max_span_attributes
         self.follows_parents = sampler.get_description() == _FOLLOWS_PARENTS
         """Whether it is the usual sampler: all traces but those of callers who did not sample."""
         self.now_ns = now_ns
@@ -460,7 +461,7 @@ class _OtlpTracer(trace.Tracer):
                 return asked
             origin, is_remote = asked, parent.is_remote
             parent_id = parent.span_id.to_bytes(8, "big") if parent.is_valid else None
-        most = provider.limits.max_span_attributes
+        most = provider.most_attributes
         are_few = attributes is not None and (most is None or len(attributes) <= most)
         span = _OtlpSpan(
             scope=self._scope,
@@ -561,7 +562,7 @@ class _OtlpSpan(SpanRecord, trace.Span):
         self.set_attributes({key: value})
 
     def set_attributes(self, attributes: Mapping[str, AnyValue]) -> None:
-        most = self.provider.limits.max_span_attributes
+        most = self.provider.most_attributes
         if self.end_ns:
             return
         kept = self.attributes

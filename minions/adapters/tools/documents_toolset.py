@@ -515,7 +515,8 @@ class DocumentIndex:
     def _open(self) -> sqlite3.Connection:
         if self._connection is None:
             if self._file is not None:
-                self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                folder = self._file.parent
+                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
                 os.close(os.open(self._file, os.O_CREAT | os.O_CLOEXEC, 0o600))
             name = ":memory:" if self._file is None else str(self._file)
             self._connection = sqlite3.connect(

@@ -257,6 +257,10 @@ class _FileTools(FieldsRepr):
     def folder(self) -> ConfinedFolder:
         return self.files.folder
 
+    @property
+    def _options(self) -> FileOptions:
+        return self.files.options
+
     def read(
         self,
         path: _Path,
@@ -267,7 +271,7 @@ class _FileTools(FieldsRepr):
         place = self.folder.place(path)
         with self.folder.opened(place) as file:
             if start_line is None and end_line is None:
-                data = self.files.whole(place, file, self.files.options.max_read_bytes, "read")
+                data = self.files.whole(place, file, self._options.max_read_bytes, "read")
             else:
                 data = self.files.lines(place, file, start_line or 1, end_line)
         text = as_text(place, data)
@@ -344,7 +348,7 @@ class _FileTools(FieldsRepr):
         record = self.files.recorder(scope)
         place = self.folder.place(path, is_changed=True)
         with self.folder.changing(place, record) as (file, replace):
-            most = self.files.options.max_write_bytes
+            most = self._options.max_write_bytes
             text = as_text(place, self.files.whole(place, file, most, "edited"))
             count = text.count(old) if old else 0
             if count != 1 and not (count and replace_all):
@@ -391,7 +395,7 @@ class _FileTools(FieldsRepr):
         wanted = PartRange(
             first=first - 1,
             most=most,
-            most_bytes=self.files.options.max_read_bytes,
+            most_bytes=self._options.max_read_bytes,
             columns=columns,
         )
         name = place.relative

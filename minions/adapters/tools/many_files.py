@@ -12,6 +12,7 @@ from typing import Annotated, Final
 
 from attrs import field, frozen
 
+from minions.adapters.tools.confined_folder import ConfinedFolder
 from minions.adapters.tools.confined_paths import GlobPattern, Place
 from minions.adapters.tools.text_files import TextFiles, as_text, no_unique_match
 from minions.contracts.plans import FileForm, FileUse
@@ -114,6 +115,10 @@ class ManyFileTools(FieldsRepr):
 
     files: TextFiles
 
+    @property
+    def _folder(self) -> ConfinedFolder:
+        return self.files.folder
+
     def read_many(
         self,
         files: Uses,
@@ -153,7 +158,7 @@ class ManyFileTools(FieldsRepr):
         allowed: Annotated[list[str] | None, "Paths or globs; others are refused."] = None,
     ) -> PreparedChanges:
         """Check changes of files and give the texts that result; nothing is written."""
-        drafts = _Drafts(self.files, tuple(allowed or ()))
+        drafts = _Drafts(self.files, self._folder, tuple(allowed or ()))
         for content in files or ():
             drafts.set_text(content)
         for edit in edits or ():
@@ -172,19 +177,19 @@ class ManyFileTools(FieldsRepr):
         made = [
             (place, self.files.encoded(place, each.text))
             for each in files
-            for place in [self.files.folder.place(each.path, is_changed=True)]
+            for place in [self._folder.place(each.path, is_changed=True)]
         ]
         for place, data in made:
-            self.files.folder.replace(place, data, overwrite=True, record=record)
+            self._folder.replace(place, data, overwrite=True, record=record)
         return FilesWritten(
             files=[WrittenFile(path=place.relative, bytes=len(data)) for place, data in made]
         )
 
     def _pieces(self, use: FileUse) -> Iterator[_Piece]:
         """What may be shown of a file, the fullest first."""
-        place = self.files.folder.place(use.path)
+        place = self._folder.place(use.path)
         if use.form is FileForm.LINES and use.first is not None:
-            with self.files.folder.opened(place) as file:
+            with self._folder.opened(place) as file:
                 data = self.files.lines(place, file, max(use.first, 1), use.last)
             yield _piece(place, f"lines {use.first}-{use.last}", as_text(place, data))
             return
@@ -224,6 +229,7 @@ class _Drafts(FieldsRepr):
     """The changes of one call, before anything is written."""
 
     files: TextFiles
+    folder: ConfinedFolder
     allowed: tuple[str, ...]
     """Paths and globs; empty: any file below the root."""
     faults: list[str] = field(factory=list)
@@ -274,7 +280,7 @@ class _Drafts(FieldsRepr):
 
     def _place(self, path: str) -> Place | None:
         try:
-            place = self.files.folder.place(path, is_changed=True)
+            place = self.folder.place(path, is_changed=True)
         except ToolError as error:
             self.faults.append(f"{path}: {error}")
             return None

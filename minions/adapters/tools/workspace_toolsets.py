@@ -456,8 +456,9 @@ class _GitTools:
         return result
 
     def _environ(self) -> Mapping[str, str]:
-        name, _, address = self.options.author.removesuffix(">").partition(" <")
-        above = os.path.dirname(os.path.realpath(self.options.root))  # noqa: PTH120
+        author, root = self.options.author, self.options.root
+        name, _, address = author.removesuffix(">").partition(" <")
+        above = os.path.dirname(os.path.realpath(root))  # noqa: PTH120
         people = {
             f"GIT_{role}_{what}": value
             for role in ("AUTHOR", "COMMITTER")

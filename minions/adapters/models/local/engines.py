@@ -322,8 +322,9 @@ class LocalEngine:
 
     def _start(self) -> Server | ModelFailure:
         with self._lock:
-            if self._server is not None and self._server.process.is_alive:
-                return self._server
+            server = self._server
+            if server is not None and server.process.is_alive:
+                return server
             refusal = self._resting() or self._without_memory()
             if refusal is not None:
                 return refusal

@@ -38,25 +38,26 @@ class LocalModel(ChatModel):
     ) -> None:
         """Nothing is started yet."""
         self._engine = engine
+        self._spec = engine.spec
+        self._weights = engine.spec.weights
         self._make_client = make_client
         self._capabilities = evolve(capabilities, context_tokens=engine.spec.context_tokens)
         self._client: tuple[Server, ChatModel] | None = None
 
     @property
     def name(self) -> str:
-        return f"local/{self._engine.spec.name}"
+        return f"local/{self._spec.name}"
 
     @property
     def base_url(self) -> str:
         """The file of the weights: it tells models of one name apart, and has no price."""
-        return self._engine.spec.weights.as_uri()
+        return self._weights.as_uri()
 
     @property
     def endpoint(self) -> ModelEndpoint:
         """As many calls at a time as the engine has slots; others wait before their time begins."""
-        spec = self._engine.spec
-        limits = EndpointLimits(max_concurrency=spec.slots)
-        return ModelEndpoint(origin=self.name, account=spec.digest, limits=limits)
+        limits = EndpointLimits(max_concurrency=self._spec.slots)
+        return ModelEndpoint(origin=self.name, account=self._spec.digest, limits=limits)
 
     @property
     def capabilities(self) -> ModelCapabilities:

@@ -212,6 +212,7 @@ class _Supervision:
         self._cpu_s = 0.0
         self._begin = time.monotonic()
         self._pipes = Pipes()
+        self._channel_read = self._pipes.channel_read
         self._channel = ToolChannel(self._pipes.requests_read, self._pipes.answers_write)
         self._pid = 0
         self._status: int | None = None
@@ -246,7 +247,7 @@ class _Supervision:
                 os.set_blocking(end, False)
                 selector.register(end, selectors.EVENT_READ)
             selector.register(0, selectors.EVENT_READ)
-            selector.register(self._pipes.channel_read, selectors.EVENT_READ)
+            selector.register(self._channel_read, selectors.EVENT_READ)
             for end in (self._channel.requests, self._channel.answers):
                 os.set_blocking(end, False)
             selector.register(self._channel.requests, selectors.EVENT_READ)
@@ -272,9 +273,9 @@ class _Supervision:
             self._channel.write_answer()
             if not self._channel.has_outgoing:
                 selector.unregister(end)
-        elif end == self._pipes.channel_read.fileno():
+        elif end == self._channel_read.fileno():
             selector.unregister(end)
-            self._listener = next(iter(socket.recv_fds(self._pipes.channel_read, 1, 1)[1]), -1)
+            self._listener = next(iter(socket.recv_fds(self._channel_read, 1, 1)[1]), -1)
             if self._listener >= 0:
                 threading.Thread(target=self._answer_requests, daemon=True).start()
         elif not self._read(end):

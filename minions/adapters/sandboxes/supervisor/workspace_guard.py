@@ -129,6 +129,7 @@ class WorkspaceGuard:
         self._open_names = tuple(open_names)
         self._name = folded_name(os.path.basename(workspace))  # noqa: PTH119
         self._before = before = _Before()
+        self._files_before, self._parts_before = before.files, before.parts
         self._room = _MOST_BYTES
         for folder in walk(workspace):
             self._note(folder)
@@ -217,7 +218,7 @@ class WorkspaceGuard:
     def _note_named(self, path: str) -> None:
         for folder, name, where, status in self._way(path):
             if not stat.S_ISDIR(status.st_mode):
-                self._before.files[where] = self._file_before(folder, name)
+                self._files_before[where] = self._file_before(folder, name)
             elif where == path:
                 self._before.folders[path] = (status.st_dev, status.st_ino)
 
@@ -251,7 +252,7 @@ class WorkspaceGuard:
         for walked in walk(self._workspace):
             with self._continuing():
                 self._check(walked)
-        for path, before in self._before.files.items():
+        for path, before in self._files_before.items():
             if is_git_name(path.rpartition("/")[2]) or path in self._named:
                 with self._continuing():
                     self._put_back_pointer(path, before)
@@ -310,7 +311,7 @@ class WorkspaceGuard:
         """Put parts aside that make the folder one of a repository; the names that are gone."""
         parts = _parts_of_repository(folder)
         gone: set[str] = set()
-        new = parts - self._before.parts.get(path, frozenset())
+        new = parts - self._parts_before.get(path, frozenset())
         for part in sorted(new, key=lambda each: _BREAKING.index(folded_name(each))):
             if is_repository(parts - gone):
                 _put_aside(folder.descriptor, part)
@@ -329,7 +330,7 @@ class WorkspaceGuard:
 
     def _check_file(self, folder: int, name: str, path: str) -> None:
         """Put a file that is new or changed aside, and write what was there."""
-        before = self._before.files.get(path)
+        before = self._files_before.get(path)
         now = self._file_now(folder, name)
         if before is not None and _is_same(before, now):
             return

@@ -134,7 +134,7 @@ class Connection:
     @property
     def is_open(self) -> bool:
         """Whether calls can be sent."""
-        return self._owner is not None and not self.ending.seen.is_set() and self._ready.done()
+        return self._owner is not None and not self.ending.is_over and self._ready.done()
 
     def failure(self) -> ToolServerError:
         """What ended it, as an error; a later call may succeed if it was open before."""
@@ -170,13 +170,13 @@ class Connection:
         try:
             async with self._client() as client:
                 self._ready.set_result(client)
-                await self.ending.seen.wait()
+                await self.ending.wait()
         except BaseException as error:  # the SDK raises nested groups of anything
             self._note(error)
             if isinstance(error, asyncio.CancelledError):
                 raise
         finally:
-            self.ending.seen.set()
+            self.ending.finish()
             if not self._ready.done():
                 self._ready.set_exception(self.failure())
                 self._ready.exception()  # looked at: the one who waited may be gone
@@ -193,7 +193,7 @@ class Connection:
             message_handler=self._heard,
             client_info=Implementation(name="minions", version=self.client_version),
         )
-        entering = asyncio.ensure_future(self.ending.seen.wait())
+        entering = asyncio.ensure_future(self.ending.wait())
         entering.add_done_callback(self._give_up_entering)
         try:
             async with client:
@@ -481,9 +481,10 @@ class ServerProcess:
 
     async def log(self) -> None:
         """Keep the last lines of its standard error."""
-        assert self._process is not None and self._process.stderr is not None  # noqa: PT018, S101
+        stderr = self._process.stderr if self._process is not None else None
+        assert stderr is not None  # noqa: S101
         rest = b""
-        while chunk := await self._process.stderr.read(65_536):
+        while chunk := await stderr.read(65_536):
             *lines, rest = (rest + chunk).split(b"\n")
             rest = rest[-_MOST_LINE:]
             self._keep(lines)

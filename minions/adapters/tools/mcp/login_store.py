@@ -47,8 +47,9 @@ class LoginStore:
         Raises:
             OSError: It cannot be written.
         """
-        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        handle, name = tempfile.mkstemp(dir=self.path.parent)  # readable by the user alone
+        folder = self.path.parent
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle, name = tempfile.mkstemp(dir=folder)  # readable by the user alone
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
                 json.dump(dict(values), file)

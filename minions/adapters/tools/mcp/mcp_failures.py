@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from attrs import define, field
 
@@ -66,18 +66,31 @@ class Ending:
     """The last status over HTTP that refused a request; None: none did."""
     is_wanted: bool = field(default=False, init=False)
     """Whether we end it."""
-    seen: asyncio.Event = field(factory=_make_event, init=False)
+    _seen: asyncio.Event = field(factory=_make_event, init=False)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended, or is about to."""
+        return self._seen.is_set()
+
+    async def wait(self) -> Literal[True]:
+        """Until it ends."""
+        return await self._seen.wait()
+
+    def finish(self) -> None:
+        """It has ended."""
+        self._seen.set()
 
     def note(self, code: str, what: str) -> None:
         """Note what ended it; the first note counts."""
         if self.what is None:
             self.code, self.what = code, what
-        self.seen.set()
+        self._seen.set()
 
     def want(self) -> None:
         """End it; nothing is waited for where it ended by itself already."""
         self.is_wanted = self.what is None
-        self.seen.set()
+        self._seen.set()
 
 
 # --- how much a server may send ------------------------------------------------------------------
