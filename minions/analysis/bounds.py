@@ -210,7 +210,8 @@ class Place:
         """Whether a model chooses the step's successor."""
         if not isinstance(step, StepSpec) or step.route is None:
             return False
-        return not self.recipe.templates.compile(step.route).is_whole
+        templates = self.recipe.templates
+        return not templates.compile(step.route).is_whole
 
     def runs_agents(self, step: AnyStep) -> bool:
         """Whether a tool of the step runs recipes by name, which do what they do."""

@@ -71,6 +71,7 @@ class Choices:
             accepts: Whether the proposed choice counts where no answer was given.
         """
         self._runs = runs
+        self._loops = runs.loops
         self.answers = answers
         self.before = before
         self._accepts = accepts
@@ -123,7 +124,7 @@ class Choices:
         length = length_of_lists(values)
         if length is not None:
             return [choose_at(at) for at in range(length)]
-        spec = self._runs.specs.get(column.tool)
+        spec = self._runs.spec_of(column.tool)
         constant = self._constant_reason(sights, column, schema_at(spec, path))
         if constant is None:
             judged.append(path)
@@ -179,7 +180,7 @@ class Choices:
         """
         lengths = {
             f"{{{{ {name} | length }}}}": f"{loop.source[:-3]} | length }}}}"
-            for name, loop in self._runs.loops.items()
+            for name, loop in self._loops.items()
         }
         same: dict[str, Origin] = {}
         for each in found:
@@ -212,7 +213,7 @@ class Choices:
         runs = len(self._runs.runs)
         if len(sights) > 1 and runs > 1 and not self._runs.has_strangers_words(column, text):
             return f"the same in {runs} runs"
-        effect = is_effect(self._runs.specs.get(column.tool))
+        effect = is_effect(self._runs.spec_of(column.tool))
         if isinstance(value, int | float):
             if effect and is_telling(value):
                 return None

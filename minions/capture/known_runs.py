@@ -73,6 +73,10 @@ class KnownRuns:
                 run.known.add(leaves(member("inputs", name), value, "inputs", label=name))
             self.runs.append(run)
 
+    def spec_of(self, tool: str) -> ToolSpec | None:
+        """The declaration of that tool; None: it is not known."""
+        return self.specs.get(tool)
+
     def take_name(self, wanted: str) -> str:
         """A name for a step: the wanted one, with a number where another has it."""
         found = unique_name(wanted, self._names)

@@ -30,6 +30,7 @@ class ModelSteps:
             steps: Those of the program; it grows while it is built.
         """
         self._runs = runs
+        self._loops = runs.loops
         self._choices = choices
         self._steps = steps
         self._words: dict[str, frozenset[str]] = {}
@@ -56,7 +57,7 @@ class ModelSteps:
         strange = (
             self._runs.strangers_words(column) if self._runs.is_exposed(column) else frozenset()
         )
-        spec = self._runs.specs.get(column.tool)
+        spec = self._runs.spec_of(column.tool)
         named = _names_of_fields(judged, are_arguments=True)
         fields = []
         for own, path in named.items():
@@ -165,7 +166,7 @@ class ModelSteps:
             texts: What the model gave.
         """
         if loop is not None:
-            same = [name for name, each in self._runs.loops.items() if each.source == loop.source]
+            same = [name for name, each in self._loops.items() if each.source == loop.source]
             return ("item", *same)
         first = min(call.answer for call in column.calls) if column is not None else None
         said = _telling_words([text.text for run in self._runs.runs for text in run.trace.task])

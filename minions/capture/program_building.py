@@ -179,7 +179,7 @@ class _Builder:
             params[own] = chosen.template
             judged += chosen.judged
         if column.cursor is not None:
-            spec = self._runs.specs.get(column.tool)
+            spec = self._runs.spec_of(column.tool)
             page = page_template(column, column.cursor, spec)
             place = f"{name}.{column.cursor.parameter}"
             because = "each call asks for the page after the one before"

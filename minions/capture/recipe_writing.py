@@ -62,6 +62,14 @@ class RecipeSource:
     described: Collection[str] = ()
     """Tools whose descriptions the operator wrote: those of others are a stranger's words."""
 
+    def spec_of(self, tool: str) -> ToolSpec | None:
+        """The declaration of that tool; None: it is not known."""
+        return self.specs.get(tool)
+
+    def said(self, key: str) -> JsonValue:
+        """What the recorded recipe has under that key; None: nothing."""
+        return self.document.get(key)
+
 
 @frozen(kw_only=True)
 class WrittenRecipe:
@@ -143,7 +151,7 @@ class _Writer:
     # --- head ------------------------------------------------------------------------------------
 
     def _inputs(self) -> dict[str, JsonValue]:
-        declared = self.source.document.get("inputs")
+        declared = self.source.said("inputs")
         kept: dict[str, JsonValue] = {
             name: declared[name]
             for name in self.traces[0].inputs
@@ -158,7 +166,7 @@ class _Writer:
 
     def _context(self) -> JsonValue:
         """What the agent read beside its task, if a model is asked at all; None: nothing."""
-        said = self.source.document.get("context")
+        said = self.source.said("context")
         asks = any(isinstance(each, JudgedNode) for each in self.program.steps)
         is_list = isinstance(said, list | tuple)  # a text is the system prompt
         return said if is_list and (asks or self._surprise) else None
@@ -166,11 +174,9 @@ class _Writer:
     def _used_tools(self) -> list[str]:
         own = [each.tool for each in self.program.steps if isinstance(each, ToolNode)]
         if self.source.on_surprise is Surprise.AGENT:
-            words = self._agent_tools()
+            words, source = self._agent_tools(), self.source
             own += [
-                name
-                for name in self.source.specs
-                if name in words or self.source.toolsets.get(name) in words
+                name for name in source.specs if name in words or source.toolsets.get(name) in words
             ]
         return list(dict.fromkeys(own))
 
@@ -180,7 +186,8 @@ class _Writer:
         named: JsonValue = said
         if isinstance(said, Mapping):
             named, always = said.get("names"), said.get("always")
-            named = [*self.source.toolsets.values()] if named is None else named
+            toolsets = self.source.toolsets
+            named = [*toolsets.values()] if named is None else named
             named = [each for part in (named, always) if isinstance(part, list) for each in part]
         return [each for each in (named if isinstance(named, list) else ()) if each]
 
@@ -207,7 +214,7 @@ class _Writer:
     @property
     def _agent(self) -> Mapping[str, JsonValue]:
         """The step of the recorded recipe in which a model works with tools."""
-        steps = self.source.document.get("steps")
+        steps = self.source.said("steps")
         goals = [
             each
             for each in (steps if isinstance(steps, list | tuple) else ())
@@ -254,7 +261,7 @@ class _Writer:
         yield "tool", step.tool
         if step.params:
             yield "params", dict(step.params)
-        spec = self.source.specs.get(step.tool)
+        spec = self.source.spec_of(step.tool)
         seen = self._seen(step, spec)
         if seen and not covers(spec.returns if spec is not None else None, seen):
             yield "returns", seen
@@ -342,7 +349,7 @@ class _Writer:
     def _descriptions(self, step: JudgedNode) -> Iterator[str]:
         if step.what_for not in self.source.described:
             return
-        spec = self.source.specs.get(step.what_for)
+        spec = self.source.spec_of(step.what_for)
         properties = spec.parameters.get("properties") if spec is not None else None
         for each in step.fields:
             found = properties.get(each.name) if isinstance(properties, Mapping) else None
@@ -378,7 +385,7 @@ class _Writer:
                     each if step.is_text and isinstance(each, str) else {"json": each}
                     for each in step.answers[number]
                 ]
-            elif is_effect(self.source.specs.get(step.tool)):
+            elif is_effect(self.source.spec_of(step.tool)):
                 decisions[step.id] = "approve"
         test: dict[str, JsonValue] = {"name": f"as in {trace.name}"}
         if given:

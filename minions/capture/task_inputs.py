@@ -98,7 +98,7 @@ class TaskInputs:
             group.calls[0].arguments.get(name) if group is not None else None
             for group in column.groups
         ]
-        spec = self._known.specs.get(column.tool) if column.tool in self._described else None
+        spec = self._known.spec_of(column.tool) if column.tool in self._described else None
         described = schema_at(spec, (name,)).get("description")
         description = described if isinstance(described, str) else ""
         whole = firsts[0]

@@ -33,7 +33,9 @@ class Ways:
 
     def __init__(self, runs: KnownRuns, choices: Choices) -> None:
         self._runs = runs
+        self._values = runs.values
         self._choices = choices
+        self._before = choices.before
         self._found: dict[frozenset[int], str] = {}
         """By the traces that went there, the condition."""
         self.decisive: set[str] = set()
@@ -54,7 +56,7 @@ class Ways:
             condition = self._choices.answers[place]
             self._choices.tell(place, "chosen", condition, "a person chose it")
         elif found:
-            before = self._choices.before.get(place)
+            before = self._before.get(place)
             found = [each for each in found if each.text == before] or found
             best = found[0]
             if sum(each.rank == best.rank for each in found) > 1:
@@ -75,7 +77,7 @@ class Ways:
             if known.is_picked or not isinstance(known.value, str | bool):
                 continue
             template = f"{{{{ {known.text} }}}}"
-            values = [self._runs.values.give(template, run.scope) for run in runs]
+            values = [self._values.give(template, run.scope) for run in runs]
             inside = [value for at, value in enumerate(values) if at in present]
             outside = [value for at, value in enumerate(values) if at not in present]
             if any(type(each) is not type(known.value) for each in values) or any(

@@ -268,11 +268,12 @@ class StepExecution(FieldsRepr, Generic[T_co]):
         """
         if self.is_complete:
             return cast("T_co", self.output)
+        status = self.status.value
         raise StepFailedError(
             self.error
             or FailureInfo(
-                code=f"step-{self.status.value.replace('_', '-')}",
-                message=self.reason or f"Step '{self.step_id}' is {self.status.value}.",
+                code=f"step-{status.replace('_', '-')}",
+                message=self.reason or f"Step '{self.step_id}' is {status}.",
                 where=self.step_id,
             )
         )

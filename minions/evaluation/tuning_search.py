@@ -153,10 +153,14 @@ class SearchResult:
     problem: str | None = None
     """Why not."""
 
+    def confirmed(self, configuration: Configuration) -> Measurement | None:
+        """A configuration on the cases held out; None: it was not asked them."""
+        return self.confirmation.get(configuration)
+
     @property
     def is_confirmed(self) -> bool:
         """Whether the chosen configuration passes on the cases held out."""
-        measured = self.confirmation.get(self.chosen)
+        measured = self.confirmed(self.chosen)
         if measured is None or self.confirmation_bar is None:
             return False
         return measured.reaches(self.confirmation_bar)
@@ -602,12 +606,12 @@ class TuningReport:
     @property
     def base(self) -> Measurement | None:
         """The recipe as it is, on the cases held out; None: it was not asked them."""
-        return self.result.confirmation.get(Configuration())
+        return self.result.confirmed(Configuration())
 
     @property
     def chosen(self) -> Measurement | None:
         """The chosen configuration on the cases held out; None: it was not asked them."""
-        return self.result.confirmation.get(self.result.chosen)
+        return self.result.confirmed(self.result.chosen)
 
     def to_json(self) -> dict[str, JsonValue]:
         """The report as JSON."""

@@ -423,3 +423,7 @@ class PlanForm:
     """Whether a person approves the plan: then what it names is opened, too, and shown to them."""
     results: Mapping[str, JsonValue] = field(factory=dict)
     """Results of steps of an earlier plan that steps of this one depend on, by their ids."""
+
+    def result_of(self, step_id: str) -> JsonValue:
+        """What that step of an earlier plan gave; empty: it is not known."""
+        return self.results.get(step_id, "")

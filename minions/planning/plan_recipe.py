@@ -126,7 +126,7 @@ class _Steps:
             each for step in self.plan.steps for each in step.dependencies if each not in known
         )
         for each in wanted:
-            text = str(self.form.results.get(each, ""))
+            text = str(self.form.result_of(each))
             yield {"id": each, "set": {"result": literal(text)}}
 
     def of(self, step: PlanStep) -> Iterator[dict[str, JsonValue]]:

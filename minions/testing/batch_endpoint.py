@@ -137,6 +137,7 @@ class BatchEndpoint(ChatEndpoint):
         self._takes_s = takes_s
         self._expires_s = expires_s
         self._faults = faults or BatchFaults()
+        self._refusals = self._faults.refusals
         self._refused: Counter[str] = Counter()
         self._halved = 0
         self._has_batches = has_batches
@@ -175,7 +176,7 @@ class BatchEndpoint(ChatEndpoint):
         if not self._has_batches:
             await exchange.send(b'{"error": {"message": "no such path"}}', status=404)
             return
-        refusals = self._faults.refusals.get(what, ())
+        refusals = self._refusals.get(what, ())
         number = self._refused[what]
         self._refused[what] += 1
         status = refusals[number] if number < len(refusals) else 200

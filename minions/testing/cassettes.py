@@ -111,7 +111,8 @@ class CassetteModels:
         asked, label = self._asked(model)  # first: without a model, no file is made
         if self._recorder is None:
             with contextlib.suppress(OSError):  # the recorder says what is the matter
-                self.path.parent.mkdir(parents=True, exist_ok=True)
+                folder = self.path.parent
+                folder.mkdir(parents=True, exist_ok=True)
             self._recorder = CassetteRecorder(self._new, warn=warnings.warn, replaces=True)
         return RecordingModel(asked, self._recorder, name=label)
 

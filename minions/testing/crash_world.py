@@ -139,7 +139,8 @@ class CrashedRecipe:
         self.inputs = {**_made_up_inputs(recipe), **(test.inputs if test is not None else {})}
         self.results: Mapping[str, JsonValue] = test.tools if test is not None else {}
         self.decisions: Mapping[str, str] = test.decisions if test is not None else {}
-        self.runtime = runtime
+        self.limits = recipe.limits
+        self.services = runtime.services
         self.has_real_tools = real_tools
         real = runtime.extensions
         own = [each for each in recipe.steps if isinstance(each, PythonStep)]
@@ -273,6 +274,7 @@ class CrashWorld:
     """What reading tools take for the time, so that they differ for their own reasons only."""
     time: VirtualTime = field(factory=lambda: VirtualTime(quiet_s=0.0, hang_s=5.0), init=False)
     _journal: _StoryJournal = field(init=False)
+    _prices: _Prices = field(init=False)
     _services: Services = field(init=False)
     _dead: set[str] = field(factory=set, init=False)
     _stalled: str | None = field(default=None, init=False)
@@ -282,9 +284,10 @@ class CrashWorld:
     _ends: int = field(default=0, init=False)
 
     def __attrs_post_init__(self) -> None:
-        real = self.crashed.runtime.services
+        real = self.crashed.services
         self.begin = self.time.now()
         self._journal = _StoryJournal(self)
+        self._prices = _Prices(real.prices)
         self._services = Services(
             clock=self.time,
             sleep=self.time.sleep,
@@ -292,8 +295,8 @@ class CrashWorld:
             ids=counting_ids(),
             journal=self._journal,
             parser=real.parser,
-            prices=_Prices(real.prices),
-            decider=_Person(self),
+            prices=self._prices,
+            decider=_Person(self.crashed.decisions),
             secrets=lambda _ref: "secret of a crash test",
             operator=real.operator,
             blocking=_InlineCalls(),
@@ -558,9 +561,9 @@ class CrashWorld:
             input_tokens=said // 4 + 1,
             output_tokens=len(response.message.content or "") // 4 + 8,
         )
-        cost = self._services.prices.cost_usd(name, usage, at=self.time.now())  # type: ignore[union-attr]  # it was given above
+        cost = self._prices.cost_usd(name, usage, at=self.time.now())
         self.used += evolve(usage, cost_usd=cost)
-        if not _SPENDING.isdisjoint(self.crashed.recipe.limits):
+        if not _SPENDING.isdisjoint(self.crashed.limits):
             what = f"is answered by the model, which counts {usage.total_tokens} tokens"
             self.tell(process.worker, what)
         await self.check(process.worker)
@@ -738,7 +741,7 @@ class _Person(Decider):
 
     stands_in: ClassVar[bool] = True
 
-    world: CrashWorld
+    decisions: Mapping[str, str]
 
     async def approve(self, request: ApprovalRequest) -> Verdict | Rejection:
         match self._said(*around(request.address), *around(request.step_id)):
@@ -756,6 +759,6 @@ class _Person(Decider):
         return plausible_value(question.form or {"type": "string"}, rng)
 
     def _said(self, *names: str) -> Decision | None:
-        words = self.world.crashed.decisions
+        words = self.decisions
         word = next((words[name] for name in names if name in words), None)
         return None if word is None else said_decision(word)

@@ -69,6 +69,7 @@ class Exchange:
         self.waiting = waiting
         self._reader = reader
         self._writer = writer
+        self._transport = writer.transport
 
     async def send(
         self, body: bytes, *, status: int = 200, headers: Mapping[str, str] | None = None
@@ -111,12 +112,12 @@ class Exchange:
         self.keeps_open = False
         plain: socket.socket = self._writer.get_extra_info("socket")
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self._writer.transport.abort()
+        self._transport.abort()
 
     @property
     def client_has_left(self) -> bool:
         """Whether the client has closed the connection."""
-        return self._reader.at_eof() or self._writer.transport.is_closing()
+        return self._reader.at_eof() or self._transport.is_closing()
 
     async def until_client_leaves(self) -> None:
         """Send nothing until the client closes the connection."""

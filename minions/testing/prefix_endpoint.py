@@ -100,6 +100,7 @@ class PrefixEndpoint(ChatEndpoint):
         self._minimum_tokens = minimum_tokens
         self._say = say
         self._faults = faults or PrefixFaults()
+        self._refusals = self._faults.refusals
         self._on_request = on_request
         self._now = now
 
@@ -107,7 +108,7 @@ class PrefixEndpoint(ChatEndpoint):
         kind = self._kind_of(exchange)
         number = self.counts[kind]
         self.counts[kind] += 1
-        statuses = self._faults.refusals.get(kind, ())
+        statuses = self._refusals.get(kind, ())
         fault = statuses[number] if number < len(statuses) else 200
         if fault not in (0, 200):
             await _refuse(exchange, fault, "The fault that was asked for.")
