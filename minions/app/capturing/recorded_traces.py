@@ -233,7 +233,8 @@ class _Reader:
     def task_input(self) -> str | None:
         """The input that is the task: the goal of the agent, or the message of a turn."""
         step = self._agent_step()
-        if MESSAGE_INPUT in self.recipe.inputs and (
+        inputs = self.recipe.inputs
+        if MESSAGE_INPUT in inputs and (
             len(self.runs) > 1 or (step is not None and step.shares_conversation)
         ):
             name: str | None = MESSAGE_INPUT
@@ -241,7 +242,7 @@ class _Reader:
             text = step.goal if step is not None else self.recipe.goal or ""
             match = _WHOLE.match(text)
             name = match.group(1) if match else None
-        spec = self.recipe.inputs.get(name or "")
+        spec = inputs.get(name or "")
         return None if spec is None or spec.is_untrusted or spec.is_secret else name
 
 

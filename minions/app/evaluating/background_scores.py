@@ -157,6 +157,7 @@ class LiveScores:
             on_alarm: Tells of runs that got worse, each alarm once.
         """
         self._runtime = runtime
+        self._shared = runtime.shared
         self._clock = runtime.services.clock
         self._state = state
         self._log = log
@@ -286,7 +287,7 @@ class LiveScores:
         known = self._watches.get(key)
         if known is not None and known[0] == due.recipe:
             return known[1]
-        runtime = self._runtime.shared.evolve(priority=Priority.BACKGROUND)
+        runtime = self._shared.evolve(priority=Priority.BACKGROUND)
         watch = Watch(runtime, due.recipe, project=due.project)
         self._watches[key] = due.recipe, watch
         return watch

@@ -216,6 +216,7 @@ class Evaluation:
         self._runtime = runtime
         self._services = runtime.services
         self._plan = plan
+        self._answering = plan.answering
         cases = [{**_plain(plan.inputs), **case.plain_inputs} for case in plan.cases]
         self._recipes = {
             each.name: without_cases(_limit_recipe(each.recipe, plan), cases) for each in recipes
@@ -368,7 +369,7 @@ class Evaluation:
     def _executor(
         self, runtime: Runtime, recipe: AgentRecipe, model: str | None, asked_as: str
     ) -> AgentExecutor:
-        own = self._plan.answering.get(model) if model is not None else None
+        own = self._answering.get(model) if model is not None else None
         if own is not None:
             return runtime.evolve(models=own).executor(recipe)
         named = self._plan.asked_as or asked_as

@@ -438,7 +438,8 @@ class Tuning(Measures):
         for configuration in (Configuration(), *alone):
             self._check(self.recipe_of(configuration))
 
-        if (writer := self._plan.options.reflector) is not None:
+        options = self._plan.options
+        if (writer := options.reflector) is not None:
             self._check(
                 self._recipe_of(Reflection(words={}, wrong=(), model={"name": writer}).recipe)
             )

@@ -207,6 +207,7 @@ class _Builder:
     ) -> None:
         """Nothing is made yet."""
         self._recipe = recipe
+        self._model = recipe.model
         self._text = text
         self._file = file
         self._options = options
@@ -303,7 +304,7 @@ class _Builder:
     def _config(self, step: GoalSpec | AnalyzeSpec) -> ModelConfig:
         """The model settings that hold for the step."""
         own = step.own_model
-        return self._recipe.model if own is None else self._recipe.model.overlaid(own)
+        return self._model if own is None else self._model.overlaid(own)
 
     # --- models -----------------------------------------------------------------------------------
 

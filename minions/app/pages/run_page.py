@@ -116,7 +116,8 @@ class RunPage:
         styles = [style, *_SVG_STYLE.findall(self.picture)]
         hashes = " ".join(f"'sha256-{_digest(style)}'" for style in styles)
         policy = f"default-src 'none'; style-src {hashes}; base-uri 'none'; form-action 'none'"
-        title = self._text(f"{self.detail.summary.recipe}: {self.detail.summary.status}")
+        summary = self.detail.summary
+        title = self._text(f"{summary.recipe}: {summary.status}")
         return (
             '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
             f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'

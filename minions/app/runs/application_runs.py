@@ -123,6 +123,9 @@ class ApplicationRuns:
         """
         self._on_waiting = on_waiting
         self._runtime = runtime
+        self._recipes = runtime.recipes
+        self._clock = runtime.services.clock
+        self._log = runtime.services.log
         self._model = model
         self._listeners = list(listeners)
         self._executors: dict[int, AgentExecutor] = {}
@@ -153,7 +156,7 @@ class ApplicationRuns:
             NotFoundError: There is no such file and no such id.
             UsageError: It cannot be read.
         """
-        return recipe if isinstance(recipe, AgentRecipe) else self._runtime.recipes.get(recipe)
+        return recipe if isinstance(recipe, AgentRecipe) else self._recipes.get(recipe)
 
     def listen(self, listener: Listener) -> Callable[[], None]:
         """Call `listener` with every event of the runs that begin from now on; it must return at
@@ -194,10 +197,10 @@ class ApplicationRuns:
         try:
             wait = await new_wait(self.services.journal, run_id)
         except JournalError as error:
-            self.services.log.warning("waiting_run_not_told", run_id=run_id, reason=error.message)
+            self._log.warning("waiting_run_not_told", run_id=run_id, reason=error.message)
             return
         if wait is not None:
-            task = asyncio.ensure_future(tell_hook(self._on_waiting, wait, self.services.log))
+            task = asyncio.ensure_future(tell_hook(self._on_waiting, wait, self._log))
             self._telling.add(task)
             task.add_done_callback(self._telling.discard)
             await asyncio.sleep(0)  # a function that is not async is called before the run returns

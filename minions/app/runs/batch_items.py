@@ -101,7 +101,8 @@ class ItemsFile(BatchItems):
                 installed.
         """
         readers = {".csv": self._csv_rows, ".parquet": self._parquet_rows}
-        read = readers.get(self.path.suffix.lower(), self._json_rows)
+        ending = self.path.suffix
+        read = readers.get(ending.lower(), self._json_rows)
         try:
             yield from read()
         except OSError as error:

@@ -100,7 +100,7 @@ class BatchRuns(ApplicationRuns):
             or (str(rows.path.name) if isinstance(rows, ItemsFile) else "a list of items"),
             recipe=found.id,
             lines=lines,
-            began_at=self.services.clock.now(),
+            began_at=self._clock.now(),
             project=self.services.project,
         )
         answers = self._model if model is None else model

@@ -254,7 +254,7 @@ class WorkerParts(OfferedParts):
         """The version of a part; a sandbox is tried each time."""
         if kind != "sandbox":
             return super().version(kind, name)
-        found = self.extensions.sandboxes.get(name)
+        found = self.extensions.find_sandbox(name)
         return "" if found is not None and all(p.ok for p in found.probe()) else None
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from functools import cached_property
 from typing import Final, TypeVar
@@ -23,7 +23,7 @@ from minions.contracts.decision_types import Verdict
 from minions.contracts.journal.child_run_links import ChildRunQueue
 from minions.contracts.journal.start_note import QueuePlace
 from minions.contracts.patience import Patience, PatientCalls, WakeRuns
-from minions.contracts.runtime import Ids
+from minions.contracts.runtime import BlockingCalls, Ids
 from minions.data.errors import EnvironmentRefusedError, UsageError
 from minions.data.json_parts import is_large
 from minions.data.json_values import JsonValue
@@ -91,6 +91,16 @@ class UnattendedRuntime:
         return WorkerParts.of(
             self.extensions, self._folder, takes_other_versions=self._takes_other_versions
         )
+
+    async def has_news(self, run_id: str, waves: Collection[str]) -> bool:
+        """Whether batches have ended for whose answers the run waits."""
+        return await self.patient_calls.has_news(run_id, waves)
+
+    @property
+    def threads(self) -> BlockingCalls:
+        """Do what would hold the event loop."""
+        services = self.services
+        return services.beside
 
     def has_ended(self, worker_id: str) -> None:
         """Note that a worker of this process has ended: its lease may be taken over."""

@@ -283,8 +283,9 @@ class FolderTrust(Struct, frozen=True, kw_only=True):
         import fcntl
 
         try:
-            self.store.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with (self.store.parent / f".{self.store.name}.lock").open("a") as lock:
+            folder = self.store.parent
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with (folder / f".{self.store.name}.lock").open("a") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 lists = self._read()
                 yield lists

@@ -82,6 +82,7 @@ class Models:
         self._cassettes = cassettes
         self._local = local
         self._settings = settings
+        self._offline_models = settings.offline_models
         self._extensions = extensions
         self._environ = environ
         self._folder_of = folder_of
@@ -156,7 +157,7 @@ class Models:
             return Path(recipe.directory) if recipe.directory else self._folder_of("model")
         if choice.override is not None:
             return choice.folder or self._folder_of("model")
-        is_offline = name == self._settings.offline_models.get(recipe.id)
+        is_offline = name == self._offline_models.get(recipe.id)
         return self._folder_of("offline_models" if is_offline else "model")
 
     def _fallback(self, recipe: AgentRecipe, choice: ModelChoice) -> str:
@@ -170,7 +171,7 @@ class Models:
         for variable, name in _MODEL_OF_KEY.items():
             if self._environ.get(variable):
                 return name
-        offline = self._settings.offline_models.get(recipe.id)
+        offline = self._offline_models.get(recipe.id)
         if offline is not None:
             return offline
         raise self._no_model(recipe, choice)

@@ -541,7 +541,7 @@ class ToolBatch:
 def _publish_retry(
     view: StepView, call: ToolCall, attempt: int, delay_s: float, failure: ToolFailure
 ) -> None:
-    """As of a model call: say that an attempt failed and another follows."""
+    """Say to the log and whoever watches the run that an attempt failed and another follows."""
     context = view.context
     view.log.warning(
         "tool_call_retried", tool=call.request.name, attempt=attempt, code=failure.code

@@ -196,6 +196,10 @@ class Extensions(FieldsRepr):
         """The registered recipe of that name; None: there is none."""
         return self.recipes.get(name)
 
+    def find_sandbox(self, name: str) -> CodeSandbox | None:
+        """The sandbox of that name; None: there is none."""
+        return self.sandboxes.get(name)
+
     def catalog(self) -> Catalog:
         """The declarations of everything that recipes may name, for the static checks."""
         parameters, outputs = _schemas_of_steps(self.steps) if self.steps else ({}, {})

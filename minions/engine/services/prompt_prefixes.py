@@ -232,7 +232,7 @@ class EnteredPrompt(Struct, frozen=True, eq=False):
     writer: _Writer
 
     def facts(self, cache: PromptCache, usage: TokenUsage) -> dict[str, JsonValue]:
-        """As of `PrefixUse`, after an answer that used so many tokens."""
+        """What is recorded with the call after its answer; empty: nothing was to be expected."""
         return self.use.facts(cache, usage.input_tokens, usage.cache_write_tokens)
 
     def end(self, *, is_answered: bool) -> None:

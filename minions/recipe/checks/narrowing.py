@@ -278,7 +278,7 @@ class Narrowings(Struct, frozen=True):
         return known
 
     def note_unchecked(self, name: str, fault: Fault) -> None:
-        """As of the draft: nothing says whether the value may be missing."""
+        """Nothing says whether a field of that value may be missing; the first fault stays."""
         self.draft.note_unchecked(name, fault)
 
     def tell(self, reader: StepDraft | None, name: str, fault: Fault, report: Report) -> None:

@@ -119,7 +119,7 @@ def refuse_code(
 class _CodeCompiler(StepCompiler[CodeSpec]):
     def build(self, spec: CodeSpec, parts: BuildParts) -> CodeStep:
         given = {name: parts.templates.compile(value) for name, value in spec.given.items()}
-        sandbox = parts.extensions.sandboxes.get(spec.sandbox)
+        sandbox = parts.extensions.find_sandbox(spec.sandbox)
         return CodeStep(
             id=spec.id,
             spec=spec,

@@ -344,7 +344,7 @@ class _GoalCompiler(StepCompiler[GoalSpec]):
             spec=spec,
             asking=step,
             given={name: parts.templates.compile(each) for name, each in spec.given.items()},
-            sandbox=parts.extensions.sandboxes.get(spec.sandbox),
+            sandbox=parts.extensions.find_sandbox(spec.sandbox),
             validator=SchemaValidator(spec.output) if spec.output else None,
             available_tools=step.available_tools,
         )
