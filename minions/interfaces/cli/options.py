@@ -548,7 +548,8 @@ class CommandContext(Struct, frozen=True, kw_only=True, eq=False):
         )
         from minions.recipe.catalog import Catalog
 
-        kinds = (*built_in_redactors(), *self.settings.redaction.patterns)
+        redaction = self.settings.redaction
+        kinds = (*built_in_redactors(), *redaction.patterns)
         if self.settings.extensions:
             catalog = self.extensions().catalog()
             redactors = frozenset((*(catalog.redactors or ()), *kinds))

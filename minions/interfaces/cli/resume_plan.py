@@ -21,7 +21,6 @@ from minions.app.wiring.databases import has_database
 from minions.app.wiring.patient_runtime import open_patient_calls
 from minions.contracts.approvals import DecisionMaker
 from minions.contracts.journal.facts import DecisionWaiting
-from minions.contracts.journal.journal import Journal
 from minions.contracts.journal.start_note import MARKS, QueuePlace, StartNote
 from minions.contracts.patience import Patience
 from minions.data.errors import (
@@ -125,7 +124,8 @@ class RecordedRunOpener:
             )
         self.context = context
         is_there = has_database(context.settings, context.folder_of("db"))
-        self.runtime = context.runtime(is_stored=is_there or not needs_store)
+        self.runtime = runtime = context.runtime(is_stored=is_there or not needs_store)
+        self._journal = runtime.services.journal
         self._name = name
         self._model = model
         self._here = Path.cwd()
@@ -160,10 +160,6 @@ class RecordedRunOpener:
             )
         if self._recorded is not None and not self._recorded.has_ended:
             await _refuse_if_active(Services(journal=self._journal), self.recorded)
-
-    @property
-    def _journal(self) -> Journal:
-        return self.runtime.services.journal
 
     async def _find(self) -> RecordedRun | None:
         with naming_the_journal(self.context):
@@ -221,7 +217,8 @@ class RecordedRunOpener:
 
     def _made_by_code(self) -> AgentRecipe | None:
         """The registered recipe with the id of the run's; None: there is none."""
-        known, wanted = self.runtime.extensions.recipes, self.recorded.summary.recipe
+        extensions, summary = self.runtime.extensions, self.recorded.summary
+        known, wanted = extensions.recipes, summary.recipe
         if wanted in known:
             return known[wanted]
         return next((each for each in known.values() if each.id == wanted), None)
@@ -292,7 +289,7 @@ class RecordedRunOpener:
 
     def _policy(self) -> str | None:
         """The approval policy given now; else the one of the run's start."""
-        return self.context.settings.approve or self._began_with.approve
+        return self.settings.approve or self._began_with.approve
 
     def _go_home(self) -> None:
         """Enter the folder where the run began: relative paths of its tools start there."""

@@ -225,7 +225,8 @@ class OpenSession(RecordedRunOpener):
                 code="no-recipe",
             )
         path = find_recipe(name, [Path("recipes")])
-        return bounded(self.runtime.recipes.get(path), self.settings)
+        recipes = self.runtime.recipes
+        return bounded(recipes.get(path), self.settings)
 
     def runner(self, pairs: tuple[str, ...] = ()) -> StepRunner:
         """The runner of the session's turns.

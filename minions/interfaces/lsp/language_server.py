@@ -76,7 +76,8 @@ class _Protocol(LanguageServerProtocol):
         self, params: types.DidChangeTextDocumentParams
     ) -> Iterator[tuple[object, tuple[object, ...], None]]:
         """Hand the changes on."""
-        handler = self.fm.features.get(types.TEXT_DOCUMENT_DID_CHANGE)
+        features = self.fm.features
+        handler = features.get(types.TEXT_DOCUMENT_DID_CHANGE)
         if handler is not None:
             yield handler, (params,), None
 
@@ -180,7 +181,8 @@ class RecipeServer:
 
     def places(self, text: str) -> ClientPlaces:
         """Where the editor counts the places of the text."""
-        codec = PositionCodec(self.server.workspace.position_encoding)
+        workspace = self.server.workspace
+        codec = PositionCodec(workspace.position_encoding)
         return ClientPlaces(text, codec.client_num_units)
 
     def range_of(self, places: ClientPlaces, stretch: Stretch) -> types.Range:

@@ -73,6 +73,11 @@ class App:
             EnvironmentRefusedError: The extra `server` is not installed.
         """
         self.app_state = app_state
+        self._runtime = app_state.runtime
+        self._scores = app_state.scores
+        self._places = app_state.places
+        self.services = services = app_state.runtime.services
+        """The services of its runs."""
         self.log = log
         """The log of the server."""
         self._resumes = resumes
@@ -84,16 +89,16 @@ class App:
         self._reminding: asyncio.Task[None] | None = None
         self._scoring: asyncio.Task[None] | None = None
         self._is_stopped = False
-        incidents = Incidents(log, app_state.runtime.services.ids, app_state.options.token)
+        incidents = Incidents(log, services.ids, app_state.options.token)
         routes = _routes(app_state, incidents)
-        if (tracer := app_state.runtime.services.tracer) is not None:
+        if (tracer := services.tracer) is not None:
             routes = TracedRequests(routes, tracer)
         self._access = AccessMiddleware(
             routes,
             app_state.options,
             _page(),
             incidents.report,
-            app_state.runtime.services.clock.now,
+            services.clock.now,
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -122,7 +127,7 @@ class App:
             notices = self.app_state.waiting_notices
             await notices.tell_untold()
             self._reminding = asyncio.ensure_future(notices.remind_at_intervals())
-            self._scoring = asyncio.ensure_future(self.app_state.scores.look_at_intervals())
+            self._scoring = asyncio.ensure_future(self._scores.look_at_intervals())
 
     async def stop(self) -> None:
         """Stop runs, which can be resumed, and close streams. Other requests are still answered."""
@@ -132,15 +137,12 @@ class App:
         for task in (self._reminding, self._scoring):
             if task is not None:
                 task.cancel()
-        await self.app_state.run_manager.aclose(self.app_state.options.grace_s)
-        await self.app_state.changes.aclose()
-        await self.app_state.waiting_notices.aclose()
-        await self.app_state.channels.aclose()
+        await self.app_state.stop()
 
     async def aclose(self) -> None:
         """Stop, and close everything that was opened here."""
         await self.stop()
-        await self.app_state.runtime.aclose()
+        await self._runtime.aclose()
         for close in self._closers:
             result = close()
             if asyncio.iscoroutine(result):
@@ -154,7 +156,7 @@ class App:
 
     def keep_room(self, most_open: int) -> None:
         """Leave some of so many connections for other requests than streams."""
-        self.app_state.places.keep_room(most_open)
+        self._places.keep_room(most_open)
 
     def at_end(self, close: Callable[[], object]) -> None:
         """Call `close` at the end, too; a coroutine that it returns is awaited."""

@@ -77,7 +77,14 @@ class AppState:
     @property
     def threads(self) -> BlockingCalls:
         """Do what would hold the event loop."""
-        return self.runtime.services.beside
+        return self.runtime.threads
+
+    async def stop(self) -> None:
+        """Stop runs, which can be resumed, and close streams."""
+        await self.run_manager.aclose(self.options.grace_s)
+        await self.changes.aclose()
+        await self.waiting_notices.aclose()
+        await self.channels.aclose()
 
     async def last_position(self, session_id: str) -> int:
         """The position of the newest row of a session; 0: it has none."""

@@ -153,7 +153,8 @@ class ApiRequest(Request[None, None, State]):
 
     def declared(self, name: str) -> type[object]:
         """The type of that argument of the endpoint; `Nothing`: it has none."""
-        argument = self.route_handler.parsed_fn_signature.parameters.get(name)
+        signature = self.route_handler.parsed_fn_signature
+        argument = signature.parameters.get(name)
         if argument is None:
             return Nothing
         kind: type[object] = argument.annotation

@@ -142,7 +142,8 @@ class _Reports:
             if last > total:
                 continue  # all steps have ended; more than all is no progress
             try:
-                await self._context.session.report_progress(last, total, words)
+                session = self._context.session
+                await session.report_progress(last, total, words)
             except Exception:  # noqa: BLE001  # whoever asked is gone: the run does not depend on it
                 return
 

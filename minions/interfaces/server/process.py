@@ -300,6 +300,7 @@ class _Stopper:
     def __init__(
         self, app: App | ProjectServer, server: uvicorn.Server, tell: Callable[[str], None]
     ) -> None:
+        self._patience_s = app.options.grace_s + _BEYOND_GRACE_S
         self._app = app
         self._server = server
         self._tell = tell
@@ -327,8 +328,7 @@ class _Stopper:
             os._exit(128 + number)
         self.caught = number
         self._tell(f"\n{signal.Signals(number).name}: stopping; what runs can be resumed.")
-        patience = self._app.options.grace_s + _BEYOND_GRACE_S
-        self._watchdog = threading.Timer(patience, os._exit, [128 + number])
+        self._watchdog = threading.Timer(self._patience_s, os._exit, [128 + number])
         self._watchdog.daemon = True
         self._watchdog.start()
         self._loop.call_soon_threadsafe(self._stop)

@@ -184,7 +184,8 @@ class ProjectServer:
         self._default = apps[default]
         self._late: dict[str, asyncio.Task[object]] = {}
         """The look-up of a project that did not answer in time, as long as it lasts."""
-        services = self._default.app_state.runtime.services
+        services = self._default.services
+        self._ids = services.ids
         incidents = Incidents(log, services.ids, options.token)
         self._of_all = AccessMiddleware(
             self._answer, options, {}, incidents.report, services.clock.now
@@ -229,7 +230,7 @@ class ProjectServer:
             for name, app in self._apps.items()
             if is_postgres_url(app.app_state.place)
         }
-        start = f"{RESERVED}project:{self._default.app_state.runtime.services.ids('srv')}:"
+        start = f"{RESERVED}project:{self._ids('srv')}:"
         if len(stores) < 2:
             return
         stored = await self._each(stores, lambda name: stores[name].put(start + name, ""))

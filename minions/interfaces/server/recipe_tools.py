@@ -40,7 +40,8 @@ class RecipeTool:
     @property
     def description(self) -> str:
         """What it does, in the author's words."""
-        return self.recipe.description.strip() or self.recipe.name or f"Runs {self.recipe.id}."
+        recipe = self.recipe
+        return recipe.description.strip() or recipe.name or f"Runs {recipe.id}."
 
     @property
     def input_schema(self) -> dict[str, JsonValue]:
@@ -114,12 +115,13 @@ class RecipeTools:
         self._options = options
         self._store = store
         self._runtime = runtime
+        self._threads = runtime.threads
         self._max_runs = max_runs
         self._active = 0
 
     async def list(self) -> Sequence[RecipeTool]:
         """The recipes that can run, by id. One with faults harms no other."""
-        found = await self._runtime.services.beside.run(self._store.all)
+        found = await self._threads.run(self._store.all)
         tools: dict[str, RecipeTool] = {}
         for each in found:
             name = _tool_name(each.id)

@@ -113,7 +113,8 @@ class ServerRuntime(UnattendedRuntime):
         """
         if by is None and patience is None:
             return {}
-        most, now = self.settings.caller_patience, self.services.clock.now()
+        most, clock = self.settings.caller_patience, self.services.clock
+        now = clock.now()
         at = deadline_of(by, patience, now, marks="")
         if most is None or at is None or at > now + timedelta(seconds=seconds_of(most)):
             allowed = "not at all" if most is None else f"for {most} at most"

@@ -213,6 +213,7 @@ class _Asker:
 
     def __init__(self, writer: asyncio.StreamWriter, now: float) -> None:
         self.writer = writer
+        self._transport = writer.transport
         self.owner = client_of(writer.get_extra_info("peername"))
         self.awaited: ConnectionWait | None = ConnectionWait.HEAD
         self.since = now
@@ -222,7 +223,7 @@ class _Asker:
 
     def drop(self) -> None:
         """Close the connection at once."""
-        self.writer.transport.abort()
+        self._transport.abort()
 
 
 async def _answer_request(

@@ -187,7 +187,7 @@ class RunExecution:
     async def _has_news(self, run_id: str, newest: RunBeginning) -> bool:
         """Whether a run with this newest beginning waits for no batch that has not ended."""
         waves = StartNote.of(newest.note).batch_waves if newest.queued else ()
-        return not waves or await self._runtime.patient_calls.has_news(run_id, waves)
+        return not waves or await self._runtime.has_news(run_id, waves)
 
     async def _end_at_once(self, job: Job, recorded: RecordedRun) -> JobEnd | None:
         """The end of a job whose run is not executed, as its record says; None: it is."""
@@ -287,7 +287,7 @@ class RunExecution:
         queue = RunQueue(None, self._services.clock)
         await self._runtime.queue_again(recorded, place, queue, note=note)
         self._log.info("run_waits_for_batch", run_id=job.run_id)
-        has_news = await self._runtime.patient_calls.has_news(job.run_id, pause.waves)
+        has_news = await self._runtime.has_news(job.run_id, pause.waves)
         pause_s = _NEWS_S if has_news else LOOK_AT_WAVES_S
         return JobEnd(again=job.put_back(pause_s, is_failed_try=False))
 
@@ -502,6 +502,8 @@ class WorkerChildQueue(ChildRunQueue):
     def __init__(self, recorded: RecordedRun, place: QueuePlace, queue: RunQueue) -> None:
         """Nothing is queued yet."""
         self._recorded = recorded
+        self._user = recorded.start.user
+        self._project = recorded.summary.project
         self._place = evolve(place, not_before=None, pauses=0)
         self._queue = queue
 
@@ -515,11 +517,11 @@ class WorkerChildQueue(ChildRunQueue):
 
     @property
     def user(self) -> str | None:
-        return self._recorded.start.user
+        return self._user
 
     @property
     def project(self) -> str | None:
-        return self._recorded.summary.project
+        return self._project
 
     async def put(self, run: QueueableRun) -> None:
         await self._queue.put(cast(AgentRun, run), self._place)

@@ -140,6 +140,8 @@ class Worker:
         self.plan = plan
         self._runtime = runtime
         self._services = runtime.services
+        self._journal = runtime.services.journal
+        self._clock = runtime.services.clock
         self._parts = runtime.parts
         """Taken now, before files change."""
         self._engine = engine
@@ -206,7 +208,7 @@ class Worker:
             return f"it lacks {lacks}"
         try:
             async with asyncio.timeout(_READY_S):
-                await self._services.journal.held_leases()
+                await self._journal.held_leases()
         except (MinionsError, TimeoutError) as error:
             return f"the database does not answer{_code_of(error)}"
         try:
@@ -279,7 +281,7 @@ class Worker:
         Raises:
             MinionsError: It was away for too long, or something else is wrong.
         """
-        monotonic = self._services.clock.monotonic
+        monotonic = self._clock.monotonic
         since: float | None = None
         while not self.is_stopping:
             try:
@@ -431,20 +433,21 @@ class UnableWorkers:
         Raises:
             JournalError, EnvironmentRefusedError: The database cannot be used.
         """
-        self._left.note_problem(self._runtime.parts.problem)
+        runtime = self._runtime
+        self._left.note_problem(runtime.parts.problem)
         silences = self._engine.silences
         # Others may have removed what it stored, when they took it for dead.
         await self._left.store(again=silences != self._silences)
         self._silences = silences
         if not self._left.has_any:
             return 0
-        services, living = self._runtime.services, await living_workers(self._engine)
+        services, living = runtime.services, await living_workers(self._engine)
         await self._remove_dead(living)
         await self._forget_ended(services.journal)
-        gone = self._runtime.is_worker_gone
+        gone = runtime.is_worker_gone
         found = await left_runs(services.journal, self._state, gone, living, offset=self._looked)
         self._looked = self._looked + MOST_LOOKED if found.has_more else 0
-        longest_s, now = seconds_of(self._runtime.settings.give_up_after), services.clock.now()
+        longest_s, now = seconds_of(runtime.settings.give_up_after), services.clock.now()
         for run in found.runs:
             if now - run.since > timedelta(seconds=longest_s):
                 await self._execution.give_up(run)
@@ -741,7 +744,7 @@ class DueSchedules:
                 run_id,
                 self._runtime.catalog,
                 journal=self._journal,
-                threads=self._runtime.services.beside,
+                threads=self._runtime.threads,
             )
             recipe, note = self._runtime.bounded(recipe), note | noted
         run = self._runtime.executor_of(recipe, note=note).prepare(

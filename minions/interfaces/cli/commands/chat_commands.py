@@ -151,8 +151,10 @@ class _Conversation:
         self, context: CommandContext, opened: OpenSession, pairs: tuple[str, ...], out: TextIO
     ) -> None:
         self._context = context
+        self._settings = context.settings
         self._opened = opened
         self._runner = opened.runner(pairs)
+        self._repository = self._runner.repository
         self._runner.check()
         self._out = out
         self._session_id = opened.session.id
@@ -191,9 +193,9 @@ class _Conversation:
         return self._code
 
     async def _say_goodbye(self) -> None:
-        if self._context.settings.no_store:
+        if self._settings.no_store:
             tell("not stored (--no-store)")
-        elif await self._runner.repository.get_step_count(self._session_id):
+        elif await self._repository.get_step_count(self._session_id):
             again = "".join(self._context.flags_again)
             tell(f"continue: minions chat --session {shell_word(self._session_id)}{again}")
 
@@ -256,7 +258,7 @@ class _Conversation:
 
     async def _turn(self, run: AgentRun) -> None:
         """Execute a turn; its answer is written as it is streamed."""
-        shown = AnswerPrinter(self._out, is_silent=self._context.settings.json)
+        shown = AnswerPrinter(self._out, is_silent=self._settings.json)
         run.listen(shown)
         self._run = run
         try:
@@ -267,7 +269,7 @@ class _Conversation:
         self._report(result, shown)
 
     def _report(self, result: AgentResult[object], shown: AnswerPrinter) -> None:
-        if self._context.settings.json:
+        if self._settings.json:
             say(json_text(result_to_json(result)), self._out)
         elif result.status in (RunStatus.COMPLETED, RunStatus.PARTIAL):
             if output_text(result.output) != shown.last:
@@ -297,13 +299,13 @@ class _Conversation:
         )
 
     async def _history(self, rest: str) -> None:
-        for step in await self._runner.repository.get_steps(self._session_id):
+        for step in await self._repository.get_steps(self._session_id):
             who = f"{step.role} {step.name}" if step.is_tool_step() else str(step.role)
             number = self._paint(f"{step.sequence:>4} {who}", "bold")
             tell(f"{number}  {for_stream(message_text(step), sys.stderr)}")
 
     async def _retry(self, rest: str) -> None:
-        repository = self._runner.repository
+        repository = self._repository
         steps = await repository.get_steps(self._session_id)
         last = next((s.sequence for s in reversed(steps) if s.is_assistant_step()), len(steps))
         sequence = _number(rest, last)
@@ -321,7 +323,7 @@ class _Conversation:
         await self._turn(run)
 
     async def _fork(self, rest: str) -> None:
-        repository = self._runner.repository
+        repository = self._repository
         count = await repository.get_step_count(self._session_id)
         if count == 0:
             raise UsageError(
@@ -335,11 +337,11 @@ class _Conversation:
         )
 
     async def _cost(self, rest: str) -> None:
-        steps = await self._runner.repository.get_steps(self._session_id)
+        steps = await self._repository.get_steps(self._session_id)
         tell(f"{len(steps)} messages, {what_it_cost(steps)}")
 
     async def _session(self, rest: str) -> None:
-        repository = self._runner.repository
+        repository = self._repository
         try:
             session = await repository.get_session(self._session_id)
         except NotFoundError:  # it is stored with its first turn
@@ -466,12 +468,13 @@ class _AgentEntry:
 
     def words(self) -> str:
         """What it does, and what keeps it from being run with a text."""
-        if self.recipe is None:
+        recipe = self.recipe
+        if recipe is None:
             return f"has faults: minions validate {shell_word(self.name)}"
-        about = self.recipe.description.strip()
+        about = recipe.description.strip()
         if self.takes is not None:
             return about
-        inputs = ", ".join(self.recipe.inputs) or "none"
+        inputs = ", ".join(recipe.inputs) or "none"
         return f"{about} (takes no text; inputs: {inputs})".strip()
 
 

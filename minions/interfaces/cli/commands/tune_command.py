@@ -16,7 +16,12 @@ from attrs import evolve, frozen
 from minions.app.evaluating.evaluation_runs import checked_scorers
 from minions.app.evaluating.learning import TestComparison, compare_tests
 from minions.app.evaluating.tuning_runs import Tuning, TuningPlan
-from minions.app.evaluating.tuning_space import MOST_ROUNDS, RecipeVersion, SpaceOptions
+from minions.app.evaluating.tuning_space import (
+    MOST_ROUNDS,
+    RecipeVersion,
+    SpaceOptions,
+    TuningSpace,
+)
 from minions.app.runs.deciders import decider_for
 from minions.app.settings.settings import bounded
 from minions.app.wiring.configured_models import ModelChoice
@@ -425,6 +430,10 @@ class TuneOutcome:
     """Why the recipe was not written although that was asked for."""
 
     @property
+    def _space(self) -> TuningSpace:
+        return self.tuning.space
+
+    @property
     def is_passed(self) -> bool:
         """Whether the command did what it was asked for."""
         return self.refusal is None and (self.report is None or self.report.is_passed)
@@ -433,7 +442,7 @@ class TuneOutcome:
         """The outcome as `--json` prints it."""
         if self.report is None:
             return {
-                "space": [each.to_json() for each in self.tuning.space.steps],
+                "space": [each.to_json() for each in self._space.steps],
                 "bound": None if self.bound is None else self.bound.to_json(),
             }
         return {
@@ -468,7 +477,7 @@ class TuneOutcome:
             f"{shown}{len(parts.search)} to search, {len(parts.confirmation)} held out to confirm "
             f"(seed {parts.seed})"
         )
-        yield from space_lines(self.tuning.space.steps)
+        yield from space_lines(self._space.steps)
         if self.bound is None:
             return
         yield f"at most {self.bound.configurations} configurations in {self.bound.runs} runs"

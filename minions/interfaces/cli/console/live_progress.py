@@ -344,7 +344,7 @@ class LiveProgress(Progress):
         from rich.text import Text
 
         rows = list(self._rows.items())
-        room = max(3, self._console.size.height - 4)
+        room = max(3, self._console.height - 4)
         width = min(max((len(step_id) for step_id, _ in rows), default=0), self._console.width // 2)
         lines = [_line(step_id, row, width) for step_id, row in rows[-room:]]
         if len(rows) > room:

@@ -44,6 +44,7 @@ class Recovery:
         """
         self._runtime = runtime
         self._run_manager = run_manager
+        self._lost = run_manager.lost
         self._log = log
         self._every_s = every_s
         self._unexecuted = UnexecutedRuns(runtime.services.journal, runtime.is_worker_gone)
@@ -70,7 +71,7 @@ class Recovery:
 
     async def look(self) -> None:
         """Resume every run that can be resumed now; others are tried again at the next search."""
-        lost = tuple(self._run_manager.lost.items())
+        lost = tuple(self._lost.items())
         for _, worker_id in lost:
             self._runtime.has_ended(worker_id)
         try:
@@ -84,7 +85,7 @@ class Recovery:
         self._is_lost = False
         for run_id, _ in lost:
             if self._run_manager.find(run_id) is None and await self._resume(run_id, is_own=True):
-                self._run_manager.lost.pop(run_id)
+                self._lost.pop(run_id)
         for lease in abandoned:
             place = lease.run_id, lease.epoch
             if place in self._left or self._run_manager.find(lease.run_id) is not None:

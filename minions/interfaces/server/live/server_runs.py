@@ -18,7 +18,6 @@ from minions.app.runs.run_policy import RunPolicy
 from minions.app.runs.run_queue import RunQueue
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.journal.facts import RunBeginning, RunRejected
-from minions.contracts.journal.journal import Journal
 from minions.contracts.journal.start_note import (
     NO_CHOICE,
     CallerChoice,
@@ -136,13 +135,10 @@ class RunStarter:
         self._services = runtime.services
         self._run_manager = run_manager
         self._repository = repository
+        self._journal = repository.services.journal
         self._allows_text = allows_text
         self._locks: dict[str, _KeyLock] = {}
         """The locks of idempotency keys that are in use."""
-
-    @property
-    def _journal(self) -> Journal:
-        return self._repository.services.journal
 
     @property
     def _threads(self) -> BlockingCalls:
