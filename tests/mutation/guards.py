@@ -430,12 +430,13 @@ GUARDS: Final[Mapping[str, Guard]] = {
         tests=("server/test_stream_places.py",),
         places=frozenset({"_LEFT", "_SHARE", "StreamPlaces"}),
     ),
-    "interfaces/server/live/recovery.py": Guard(
+    "interfaces/server/app.py": Guard(
         tests=(
             "server/test_recovery_rules.py",
             "server/test_server_recovery.py",
             "server/test_server_run_states.py",
-        )
+        ),
+        places=frozenset({"Recovery"}),
     ),
     "app/wiring/local_models.py": Guard(
         tests=("interfaces/test_local_models.py",),
