@@ -35,7 +35,7 @@ from minions.contracts.steps import ToolSearch
 from minions.contracts.tool_search import FIND_TOOLS, found_names
 from minions.contracts.tools import Effect, Tool, Toolbox, ToolScope
 from minions.data.json_values import JsonValue, dumps
-from minions.engine.compile.tool_index import ToolIndex
+from minions.engine.compile.offered_tools import ToolIndex
 from minions.recipe.model import AgentRecipe
 from minions.testing import Answer, tool_request
 

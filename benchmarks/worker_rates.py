@@ -2,7 +2,9 @@
 
 `python -m benchmarks.worker_rates [RUNS]` prints the table of docs/scale.md. Runs of ten steps that
 take no time of their own are queued first; then 1, 2 and 4 workers with 64 slots each execute them.
-It counts from the first start of a run to the last end, by the clock of the machine.
+It counts from the first start of a run to the last end, by the clock of the machine. A second table
+has steps that wait: model calls of 100 ms, by workers with 8 slots each, which the machine's
+processors do not bound.
 """
 
 from __future__ import annotations
@@ -19,11 +21,15 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.endpoint import Endpoint
 from benchmarks.side_by_side import STEPS
 
 _RUNS: Final = 400
 _WORKERS: Final = (1, 2, 4)
 _SLOTS: Final = 64
+_WAITING_RUNS: Final = 160
+_WAITING_SLOTS: Final = 8
+_WAITS_MS: Final = 100
 _QUEUE: Final = "work"
 _WORKFLOW: Final = "ten"
 _SMALL_POOL: Final = 4
@@ -35,6 +41,13 @@ _TESTS: Final = Path(__file__).parents[1] / "tests"
 _RECIPE: Final = "id: ten\ninputs: {n: integer}\nsteps:\n" + "".join(
     f"  - {{id: s{at}, set: {{n: 1}}{f', depends_on: [s{at - 1}]' if at else ''}}}\n"
     for at in range(STEPS)
+)
+_WAITING: Final = (
+    "id: ten\ninputs: {{n: integer}}\nmodel: {{name: ollama/fake, base_url: '{}'}}\nsteps:\n"
+    + "".join(
+        f"  - {{{{id: s{at}, goal: Say something.{f', depends_on: [s{at - 1}]' if at else ''}}}}}\n"
+        for at in range(STEPS)
+    )
 )
 _OWN_TIMES: Final = (
     "SELECT extract(epoch FROM max(at) FILTER (WHERE kind = 'run') - min(at) FILTER (WHERE kind = "
@@ -59,7 +72,7 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|")
     with postgres_server(syncs=True, most=200) as server:
         for workers in _WORKERS:
-            own_s = _own(server.url(server.new_database()), workers, runs)
+            own_s = _own(server.url(server.new_database()), workers, runs, _RECIPE, _SLOTS)
             peers_s = [
                 _peer(server.url(server.new_database()), workers, runs, pool)
                 for pool in (None, _SMALL_POOL)
@@ -70,22 +83,36 @@ def main() -> None:
                 f"| {' | '.join(peers)} |",
                 flush=True,
             )
+        print("\n| workers | runs/s | steps/s | of one worker |")
+        print("|---|---|---|---|")
+        first_s = 0.0
+        with Endpoint() as endpoint:
+            recipe = _WAITING.format(endpoint.base_url(f"delay-{_WAITS_MS}"))
+            for workers in _WORKERS:
+                url = server.url(server.new_database())
+                own_s = _own(url, workers, _WAITING_RUNS, recipe, _WAITING_SLOTS)
+                first_s = first_s or own_s
+                print(
+                    f"| {workers} | {_WAITING_RUNS / own_s:,.1f} "
+                    f"| {_WAITING_RUNS * STEPS / own_s:,.0f} | {first_s / own_s:.2f} × |",
+                    flush=True,
+                )
 
 
 # --- workers of Minions --------------------------------------------------------------------------
 
 
-def _own(url: str, workers: int, runs: int) -> float:
+def _own(url: str, workers: int, runs: int, recipe: str, slots: int) -> float:
     """Seconds from the first step to the last end."""
     minions = (sys.executable, "-m", "minions")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "ten.yaml").write_text(_RECIPE, "utf-8")
+        (folder / "ten.yaml").write_text(recipe, "utf-8")
         lines = "".join(f"{json.dumps({'n': number})}\n" for number in range(runs))
         (folder / "items.jsonl").write_text(lines, "utf-8")
         batch = ("batch", "ten.yaml", "items.jsonl", "--detach", "--queue", _QUEUE, "--db", url)
         subprocess.run([*minions, *batch], cwd=folder, check=True, capture_output=True)
-        worker = ("worker", "--queues", _QUEUE, "--slots", str(_SLOTS), "--db", url)
+        worker = ("worker", "--queues", _QUEUE, "--slots", str(slots), "--db", url)
         with _processes([[*minions, *worker]] * workers, folder):
             _until(lambda: _asked(url, _OWN_ENDED) == runs)
         return float(_asked(url, _OWN_TIMES))

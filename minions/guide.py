@@ -67,7 +67,6 @@ if TYPE_CHECKING:
     from minions.engine.agents.response_validator import ResponseValidator, ValidationResult
     from minions.engine.agents.step_hooks import ExecutionMetrics, LRUCache
     from minions.engine.calls.model_executors import ModelCallExecutors
-    from minions.engine.calls.tool_calls import tool_call_executors
     from minions.engine.compile.completion_links import DefaultStepCompletionChain
     from minions.engine.compile.selection import DefaultStepGraph
     from minions.engine.context.agent_context import Agent, AgentContext
@@ -75,6 +74,7 @@ if TYPE_CHECKING:
     from minions.engine.context.scope import RunScope
     from minions.engine.history.memory import ConversationMemory
     from minions.engine.run.agent_run import AgentRun
+    from minions.engine.run.run_factory import tool_call_executors
     from minions.engine.step.executor import StepExecutor
     from minions.engine.step.next_step import (
         DecisionToolLink,
@@ -258,7 +258,7 @@ _HOMES: Final = {
         "Toolset",
     ),
     "minions.engine.calls.model_executors": ("ModelCallExecutors",),
-    "minions.engine.calls.tool_calls": ("tool_call_executors",),
+    "minions.engine.run.run_factory": ("tool_call_executors",),
     "minions.engine.compile.completion_links": ("DefaultStepCompletionChain",),
     "minions.engine.compile.selection": ("DefaultStepGraph",),
     "minions.engine.context.agent_context": (

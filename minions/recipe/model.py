@@ -461,11 +461,6 @@ class StepSpec(FieldsRepr):
     where: Where = field(default=_NOWHERE, eq=False)
 
     @property
-    def may_fail(self) -> bool:
-        """Whether the run continues after its failure: `optional`, or `on_error: continue`."""
-        return self.optional or self.on_error.action is OnError.CONTINUE
-
-    @property
     def own_model(self) -> ModelConfig | None:
         """The model settings of the step itself; None: it has none."""
         return None

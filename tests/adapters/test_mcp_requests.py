@@ -25,7 +25,7 @@ from mcp_types import (
 )
 
 from minions.adapters.tools.mcp.elicitation import CallsInFlight, asked_words
-from minions.adapters.tools.mcp.requests import call_tool
+from minions.adapters.tools.mcp.started_server import call_tool
 from minions.contracts.tool_servers import ToolServer
 from minions.contracts.tools import ToolQuestions
 from minions.data.errors import ToolError, ToolServerError

@@ -12,8 +12,12 @@ from pathlib import Path
 import pytest
 
 from local_engines import LLAMA, gguf
-from minions.adapters.models.local.weight_downloads import WeightDownload, check_address
-from minions.adapters.models.local.weight_files import PullOptions, pull
+from minions.adapters.models.local.weight_files import (
+    PullOptions,
+    WeightDownload,
+    check_address,
+    pull,
+)
 from minions.adapters.models.local.weights import KnownWeights, Weights, WeightsStore
 from minions.data.errors import EnvironmentRefusedError, MinionsError, UsageError
 from minions.testing.endpoint import ChatEndpoint, Exchange

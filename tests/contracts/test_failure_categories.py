@@ -16,7 +16,8 @@ from minions.data.failure_categories import (
     category_of,
     is_outage,
 )
-from minions.engine.history.recorded_calls import error_document, recorded_error
+from minions.engine.history.event_stream import error_document
+from minions.engine.history.recorded_calls import recorded_error
 
 WORDS = Path(__file__).parents[2] / "docs" / "reference" / "errors.yaml"
 

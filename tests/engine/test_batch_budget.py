@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from minions.engine.batches.batch_budget import BatchBudget, Share
+from minions.engine.batches.batch import BatchBudget, Share
 
 
 async def spend(budget: BatchBudget, cost: float | None, begun: list[Share]) -> bool:

@@ -28,12 +28,12 @@ from minions.contracts.messages import MessageBundle, ToolCallRequest
 from minions.contracts.steps import DefaultStep, Step, StepGraph, StepScope
 from minions.data.errors import FailureInfo, GraphError, NotFoundError, UsageError
 from minions.data.json_values import JsonValue
-from minions.engine.calls.tool_calls import tool_call_executors
 from minions.engine.compile.selection import DefaultStepGraph, DependencyStepGraph
 from minions.engine.context.agent_context import Agent, AgentContext
 from minions.engine.context.scope import RunScope
 from minions.engine.history.memory import ConversationMemory
 from minions.engine.run.agent_executor import AgentExecutor
+from minions.engine.run.run_factory import tool_call_executors
 from minions.engine.step.next_step import NextStepChain, NextStepLink, StepManager, Transition
 from minions.recipe.kinds.recipe_kind import RecipeSpec
 from minions.recipe.model import AgentRecipe

@@ -32,13 +32,13 @@ from minions.contracts.steps import DefaultStep, PythonStep, StepScope
 from minions.contracts.tools import Toolbox
 from minions.data.errors import MetadataError
 from minions.engine.calls.model_executors import ModelCallExecutors
-from minions.engine.calls.tool_calls import tool_call_executors
 from minions.engine.compile.completion_links import DefaultStepCompletionChain
 from minions.engine.compile.extensions import Extensions
 from minions.engine.compile.selection import DefaultStepGraph
 from minions.engine.context.agent_context import Agent, AgentContext
 from minions.engine.history.memory import ConversationMemory
 from minions.engine.run.agent_executor import AgentExecutor
+from minions.engine.run.run_factory import tool_call_executors
 from minions.engine.services.run_services import Services
 from minions.engine.step.executor import StepExecutor
 from minions.engine.step.next_step import StepManager

@@ -49,7 +49,6 @@ from minions.contracts.tools import Tool, Toolbox
 from minions.data.errors import MetadataError
 from minions.data.json_values import JsonValue
 from minions.engine.calls.model_executors import ModelCallExecutors
-from minions.engine.calls.tool_calls import tool_call_executors
 from minions.engine.compile.completion_links import (
     CallBudgetLink,
     DefaultStepCompletionChain,
@@ -61,6 +60,7 @@ from minions.engine.compile.selection import DefaultStepGraph
 from minions.engine.context.agent_context import Agent, AgentContext
 from minions.engine.context.scope import RunScope
 from minions.engine.history.memory import ConversationMemory
+from minions.engine.run.run_factory import tool_call_executors
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.step.executor import StepExecutor
 from minions.engine.step.next_step import StepManager

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from benchmarks.tool_servers import tasks, tool_specs
 from minions.contracts.tools import ToolSpec
+from minions.engine.compile.offered_tools import _ALIKE_WORDS, ToolIndex, _alike_words
 from minions.engine.compile.text_index import words_of
-from minions.engine.compile.tool_index import _ALIKE_WORDS, ToolIndex, _alike_words
 
 SPECS = tool_specs()
 TASKS = {half: list(each) for half, each in tasks().items()}
@@ -147,7 +147,7 @@ def test_every_process_finds_the_same() -> None:
     """Sums of the same parts in another order, and hashes of texts, decide nothing."""
     program = (
         "from benchmarks.tool_servers import tasks, tool_specs\n"
-        "from minions.engine.compile.tool_index import _ALIKE_WORDS, ToolIndex, _alike_words\n"
+        "from minions.engine.compile.offered_tools import _ALIKE_WORDS, ToolIndex, _alike_words\n"
         "index = ToolIndex(tool_specs())\n"
         "for half in tasks().values():\n"
         "    for each in half:\n"

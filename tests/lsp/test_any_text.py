@@ -12,8 +12,8 @@ from minions.data.fault_fixes import fix_of
 from minions.interfaces.lsp.checked_text import ClientPlaces, Project, Spot, check_text
 from minions.interfaces.lsp.completions import completions_at
 from minions.interfaces.lsp.hovers import hover_at
+from minions.interfaces.lsp.language_server import folds_of, parts_of
 from minions.interfaces.lsp.mentions import references_of, targets_of
-from minions.interfaces.lsp.outline import folds_of, parts_of
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPES = [

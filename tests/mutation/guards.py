@@ -386,10 +386,15 @@ GUARDS: Final[Mapping[str, Guard]] = {
         )
     ),
     "engine/compile/offered_tools.py": Guard(
-        tests=_engine("tool_search"),
-        places=frozenset({"searches", "first_specs", "SearchedTools", "FindTools"}),
+        tests=_engine("tool_ranking", "tool_search"),
+        places=frozenset(
+            {
+                *("searches", "first_specs", "SearchedTools", "FindTools", "ToolIndex"),
+                *("_query_words", "_parameter_words", "_alike_words"),
+                *("_FIELDS", "_ALIKE", "_MOST_QUERY", "_LEAST_SHARE"),
+            }
+        ),
     ),
-    "engine/compile/tool_index.py": Guard(tests=_engine("tool_ranking", "tool_search")),
     "engine/compile/nearest_examples.py": Guard(tests=_engine("nearest_examples")),
     "contracts/tool_search.py": Guard(
         tests=_engine("tool_search"), places=frozenset({"found_names"})
@@ -430,12 +435,13 @@ GUARDS: Final[Mapping[str, Guard]] = {
         tests=("server/test_stream_places.py",),
         places=frozenset({"_LEFT", "_SHARE", "StreamPlaces"}),
     ),
-    "interfaces/server/live/recovery.py": Guard(
+    "interfaces/server/app.py": Guard(
         tests=(
             "server/test_recovery_rules.py",
             "server/test_server_recovery.py",
             "server/test_server_run_states.py",
-        )
+        ),
+        places=frozenset({"Recovery"}),
     ),
     "app/wiring/local_models.py": Guard(
         tests=("interfaces/test_local_models.py",),
@@ -626,7 +632,9 @@ GUARDS: Final[Mapping[str, Guard]] = {
     "interfaces/http/proxy_access.py": Guard(tests=("server/test_roles.py",)),
     # --- budgets of many runs ---
     "contracts/budgets.py": Guard(tests=("engine/test_shared_budgets.py",)),
-    "engine/batches/batch_budget.py": Guard(tests=("engine/test_batch_budget.py",)),
+    "engine/batches/batch.py": Guard(
+        tests=("engine/test_batch_budget.py",), places=frozenset({"BatchBudget"})
+    ),
     "engine/services/shared_budgets.py": Guard(
         tests=("engine/test_shared_budgets.py", "engine/test_budget_thresholds.py")
     ),
@@ -958,7 +966,7 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
         "A short cut: of no account too many none is dropped.",
     ),
     Equivalent(
-        "engine/batches/batch_budget.py",
+        "engine/batches/batch.py",
         "BatchBudget._fits",
         "return self.expected <= self.left + _ROUNDING",
         "return (self.expected < self.left + _ROUNDING)",

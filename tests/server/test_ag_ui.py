@@ -17,7 +17,7 @@ from minions.adapters.models.script_items import Answer, tool_request
 from minions.contracts.calls import Prompt
 from minions.contracts.messages import MessageRole
 from minions.interfaces.http.tokens import CallerToken, TokenScope, digest_of
-from minions.interfaces.server.live.agui_answers import AgUiEvents
+from minions.interfaces.server.routes.agui_routes import AgUiEvents
 from patience import HANG_S
 from served import RECIPES, MakeApp
 from serving import EXTENSIONS, Serving

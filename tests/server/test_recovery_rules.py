@@ -25,7 +25,7 @@ from minions.data.json_values import JsonValue
 from minions.engine.run.recorded_run import RecordedRun
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.interfaces.http.http_answers import RefusedError
-from minions.interfaces.server.live.recovery import Recovery
+from minions.interfaces.server.app import Recovery
 from minions.interfaces.server.live.server_runs import RunManager
 from minions.interfaces.server.server_runtime import ServerRuntime
 from minions.testing.virtual_time import FakeClock

@@ -20,7 +20,7 @@ from minions.data.errors import JournalError
 from minions.data.json_values import JsonValue
 from minions.engine.services.run_services import NullLog
 from minions.engine.sessions.archive import load_archive, store_archive
-from minions.interfaces.server.live.recovery import Recovery
+from minions.interfaces.server.app import Recovery
 from served import Door, MakeApp
 
 T = TypeVar("T")

@@ -34,7 +34,7 @@ from minions.adapters.stores.sqlite_leases import (
     release_if_owned,
     release_lease,
 )
-from minions.adapters.stores.sqlite_rows import EPOCH, MICROSECOND, as_micros, as_time
+from minions.adapters.stores.sqlite_rows import as_time
 from minions.adapters.stores.stored_rows import folds_later, read_fact
 from minions.contracts.journal.chain import (
     GENESIS,
@@ -47,7 +47,7 @@ from minions.contracts.journal.chain import (
 )
 from minions.contracts.journal.facts import Fact, UnreadableFact
 from minions.contracts.journal.journal import EntryDraft, JournalEntry, Lease, body_text, digests_in
-from minions.contracts.journal.run_rows import JUDGED, LISTED
+from minions.contracts.journal.run_rows import EPOCH, JUDGED, LISTED, MICROSECOND, micros
 from minions.data.errors import FencedError, JournalError
 
 _LARGEST_INTEGER: Final = 2**63 - 1
@@ -212,13 +212,13 @@ def _entries_of(
         if body.digest is not None or type(body.text) is not str:
             return None
         key, fact, text, at = draft.key, draft.fact, body.text, draft.at or now
-        kind, state, micros = fact.kind, fact.state, (at - EPOCH) // MICROSECOND
+        kind, state, time = fact.kind, fact.state, (at - EPOCH) // MICROSECOND
         position += 1
         value = link(
             value,
-            (session_id, position, run_id, generation, key, kind, state, text, None, epoch, micros),
+            (session_id, position, run_id, generation, key, kind, state, text, None, epoch, time),
         )
-        values += (key, kind, state, text, micros, value)
+        values += (key, kind, state, text, time, value)
         entries += (
             JournalEntry(
                 session_id=session_id, position=position, run_id=run_id, generation=generation,
@@ -300,8 +300,8 @@ def insert_entry(
         before: The chain value of the entry before it.
     """
     if body.digest is not None:
-        put_blob(db, body.digest, body.packed, as_micros(now))
-    text, digest, at = body.text, body.digest, as_micros(entry.at)
+        put_blob(db, body.digest, body.packed, micros(now))
+    text, digest, at = body.text, body.digest, micros(entry.at)
     if isinstance(text, bytes):
         text, digest = hashed_body(text)
     names = (

@@ -61,7 +61,7 @@ from minions.adapters.stores.sqlite_leases import (
     release_lease,
     renew_lease,
 )
-from minions.adapters.stores.sqlite_rows import as_count, as_micros
+from minions.adapters.stores.sqlite_rows import as_count
 from minions.adapters.stores.stored_rows import (
     PendingRows,
     opened_run,
@@ -94,6 +94,7 @@ from minions.contracts.journal.run_rows import (
     StateTotal,
     UseGroup,
     day_of,
+    micros,
 )
 from minions.contracts.runtime import Clock, Sleep, SystemClock
 from minions.data.errors import JournalError, NotFoundError
@@ -197,7 +198,7 @@ class SqliteJournal(RowLookups):
 
     async def held_leases(self) -> Sequence[HeldLease]:
         """Found by an index of the leases that were not given back."""
-        now = as_micros(self._clock.now())
+        now = micros(self._clock.now())
         return await self._file.run(lambda db: list_held_leases(db, now))
 
     async def append(self, lease: Lease, draft: EntryDraft) -> JournalEntry:
@@ -293,7 +294,7 @@ class SqliteJournal(RowLookups):
             return stored_body(draft, seal=seal)
         body = await self._file.compute(lambda: stored_body(draft, in_parts=True, seal=seal))
         if len(body.packed) > _LARGE_BLOB:
-            digest, packed, now = body.digest or "", body.packed, as_micros(self._clock.now())
+            digest, packed, now = body.digest or "", body.packed, micros(self._clock.now())
             await self._file.beside(lambda db: put_blob(db, digest, packed, now))
         return body
 
@@ -475,7 +476,7 @@ class SqliteJournal(RowLookups):
         if (cipher := self.cipher) is None:
             return 0
         names = await self._file.run(lambda db: old_blobs(db, cipher), is_landmark=True)
-        now = as_micros(self._clock.now())
+        now = micros(self._clock.now())
         for name in names:
             await self._file.run(
                 partial(rewrite_blob, name=name, cipher=cipher, now=now), is_landmark=True
@@ -501,7 +502,7 @@ class SqliteJournal(RowLookups):
         put at the start of each of its runs.
         """
         digest = hashlib.sha256(data).hexdigest()
-        now, fresh = as_micros(self._clock.now()), self._fresh
+        now, fresh = micros(self._clock.now()), self._fresh
         opening, put_at = fresh.get(digest, (-1, 0))
         if opening == self._file.openings and 0 <= now - put_at < _FRESH_MICROS:
             return digest
@@ -546,7 +547,7 @@ class SqliteJournal(RowLookups):
     ) -> BlobCollection:
         """All bodies are read; nobody is kept from writing meanwhile."""
         self._fresh.clear()
-        latest = as_micros(self._clock.now() - timedelta(seconds=spare_s))
+        latest = micros(self._clock.now() - timedelta(seconds=spare_s))
         useless = await self._file.beside(lambda db: useless_blobs(db, latest, self.cipher, only))
         if not dry_run:
             await self._file.run(lambda db: drop_blobs(db, useless, latest), is_landmark=True)

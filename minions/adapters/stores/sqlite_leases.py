@@ -10,9 +10,10 @@ from msgspec import Struct
 
 from minions.adapters.stores.sqlite_database import readable_rows, transaction
 from minions.adapters.stores.sqlite_file import DamageError
-from minions.adapters.stores.sqlite_rows import as_count, as_micros, as_time
+from minions.adapters.stores.sqlite_rows import as_count, as_time
 from minions.contracts.journal.chain import GENESIS, ChainHead
 from minions.contracts.journal.journal import HeldLease, Lease
+from minions.contracts.journal.run_rows import micros
 from minions.data.errors import FencedError, LeaseHeldError
 
 
@@ -92,7 +93,7 @@ def acquire_lease(
     db: sqlite3.Connection, wanted: LeaseRequest, now: datetime, ttl_s: float, heads: Heads
 ) -> Lease:
     """Take the lease of a session, as `Journal.acquire` says."""
-    deadline = as_micros(now + timedelta(seconds=ttl_s))
+    deadline = micros(now + timedelta(seconds=ttl_s))
     lease = Lease(
         session_id=wanted.session_id, run_id=wanted.run_id, worker_id=wanted.worker_id, epoch=1
     )
@@ -107,7 +108,7 @@ def insert_first_lease(db: sqlite3.Connection, lease: Lease, now: datetime, ttl_
 
     False where the session has, or had, one, or the run has entries.
     """
-    deadline = as_micros(now + timedelta(seconds=ttl_s))
+    deadline = micros(now + timedelta(seconds=ttl_s))
     row = (lease.session_id, lease.run_id, lease.worker_id, deadline)
     return db.execute(_INSERT_FIRST_LEASE, row).rowcount == 1
 
@@ -184,14 +185,14 @@ def list_held_leases(db: sqlite3.Connection, now: int) -> list[HeldLease]:
     ]
 
 
-_LATEST: Final = as_micros(datetime.max.replace(tzinfo=UTC))
+_LATEST: Final = micros(datetime.max.replace(tzinfo=UTC))
 
 
 def refuse_if_active(
     held: _LeaseRow, session_id: str, run_id: str | None, worker_id: str | None, now: datetime
 ) -> None:
     """Refuse to change a session while a run of it is active."""
-    if held.deadline is None or held.deadline <= as_micros(now):
+    if held.deadline is None or held.deadline <= micros(now):
         return
     if (held.run_id, held.worker_id) == (run_id, worker_id):
         return
@@ -224,7 +225,7 @@ def check_owner(db: sqlite3.Connection, lease: Lease) -> _LeaseRow:
 
 def renew_lease(db: sqlite3.Connection, lease: Lease, now: datetime, ttl_s: float) -> None:
     """Move the end of a lease that its owner still has."""
-    deadline = as_micros(now + timedelta(seconds=ttl_s))
+    deadline = micros(now + timedelta(seconds=ttl_s))
     with transaction(db):
         check_owner(db, lease)
         db.execute(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Collection, Iterable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Final, NamedTuple
 
 from minions.adapters.stores.body_cipher import BodyCipher
@@ -62,6 +62,7 @@ from minions.contracts.journal.run_rows import (
     StateTotal,
     UseGroup,
     micros,
+    time_at,
 )
 
 _SOME: Final = 100
@@ -479,20 +480,10 @@ def _session(row: SqliteRow) -> SessionRow:
 # --- times and numbers of the SQLite journal -----------------------------------------------------
 
 
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
-MICROSECOND: Final = timedelta(microseconds=1)
-
-
-def as_micros(at: datetime) -> int:
-    """Microseconds since 1970, in UTC."""
-    return (at - EPOCH) // MICROSECOND
-
-
-def as_time(micros: int) -> datetime:
+def as_time(stored: int) -> datetime:
     """The time of a column in microseconds since 1970."""
     try:
-        return EPOCH + micros * MICROSECOND
+        return time_at(stored)
     except (OverflowError, TypeError) as error:
         raise DamageError(f"its time is out of range ({error})") from error
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from attrs import evolve, frozen
 
 from minions.data.json_values import JsonValue, dumps
-from minions.recipe.model import AgentRecipe, StepSpec
+from minions.recipe.model import AgentRecipe, OnError, StepSpec
 
 if TYPE_CHECKING:
     from minions.contracts.steps import Step
@@ -167,7 +167,7 @@ def _notes(spec: StepSpec, tools: Mapping[str, ToolSpec]) -> Iterator[str]:
         yield "writes"
     elif any(name in tools and tools[name].is_write for name in spec.offered_tools):
         yield "may write"
-    if spec.may_fail:
+    if spec.optional or spec.on_error.action is OnError.CONTINUE:
         yield "optional"
     if spec.when is not None:
         yield cut(f"when {_bare(spec.when)}", _MOST_OF_A_LABEL)

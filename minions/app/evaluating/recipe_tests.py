@@ -45,7 +45,6 @@ from minions.data.codec import encode
 from minions.data.errors import MinionsError, UsageError
 from minions.data.json_values import JsonValue, as_object, as_text, dumps, parse_json
 from minions.engine.calls.resume_decisions import read_answer
-from minions.engine.calls.tool_calls import tool_call_executors
 from minions.engine.compile.borders import as_data
 from minions.engine.compile.extensions import ModelSource
 from minions.engine.compile.prompt_sections import (
@@ -56,6 +55,7 @@ from minions.engine.compile.prompt_sections import (
 )
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.history.keys import path_of
+from minions.engine.run.run_factory import tool_call_executors
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.recipe.model import AgentRecipe, RecipeTest, RecordedCall
 from minions.recipe.model_config import ModelConfig

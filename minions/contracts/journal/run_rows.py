@@ -264,13 +264,13 @@ def use_of(row: RunRow, by: UseGroup) -> RunUse:
     return RunUse(groups[by], row.status, started, took, *use_in(row.usage))
 
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND: Final = timedelta(microseconds=1)
 
 
 def micros(at: datetime) -> int:
     """Microseconds since 1970."""
-    return (at - _EPOCH) // _MICROSECOND
+    return (at - EPOCH) // MICROSECOND
 
 
 def time_at(microseconds: int) -> datetime:
@@ -279,7 +279,7 @@ def time_at(microseconds: int) -> datetime:
     Raises:
         OverflowError: It is none.
     """
-    return _EPOCH + microseconds * _MICROSECOND
+    return EPOCH + microseconds * MICROSECOND
 
 
 # --- filters ---------------------------------------------------------------------------------

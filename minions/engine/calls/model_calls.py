@@ -62,7 +62,6 @@ from minions.engine.compile.prompt_sections import CHARACTERS_PER_TOKEN, prompt_
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.context.step_view import StepView
 from minions.engine.history.entry_checks import fact_in
-from minions.engine.history.recorded_calls import recorded_model_call
 from minions.engine.services.budget import CallReservation, ThresholdReachedError
 from minions.engine.services.event_loop import beside
 from minions.engine.services.pricing import (
@@ -680,6 +679,8 @@ class ModelCalls:
 
     def _fed_back(self, call: ModelCall, entry: JournalEntry, *, remember: bool) -> ModelCall:
         """The call as an earlier execution of the run recorded it; no request is made."""
+        from minions.engine.history.recorded_calls import recorded_model_call
+
         live = self.view.live_conversation
         done = recorded_model_call(call, fact_in(entry, ModelCallFact), entry.at)
         self._recorder.note_replayed(entry)

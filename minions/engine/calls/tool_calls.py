@@ -17,7 +17,7 @@ from minions.contracts.calls import (
     ToolCallResponse,
     ToolFailure,
 )
-from minions.contracts.context import RunContext, ToolCallExecutor, ToolCallExecutorFactory
+from minions.contracts.context import RunContext, ToolCallExecutor
 from minions.contracts.messages import ToolCallRequest
 from minions.contracts.runtime import BlockingCalls
 from minions.contracts.secrets import Secrets
@@ -52,16 +52,6 @@ from minions.engine.services.retry import is_being_cancelled, is_retryable_error
 T = TypeVar("T")
 _MOST_UNKNOWN: Final = 400
 """Characters on names of arguments that are no parameters."""
-
-
-def tool_call_executors() -> ToolCallExecutorFactory:
-    """The factory for tools in the run's own toolbox."""
-    executor = DefaultToolCallExecutor()
-
-    def factory(_call: ToolCall, _context: RunContext) -> ToolCallExecutor:
-        return executor
-
-    return factory
 
 
 _MOST_KNOWN: Final = 512

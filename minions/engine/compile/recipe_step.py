@@ -37,7 +37,7 @@ from minions.recipe.examples import CHARACTERS_PER_TOKEN, Example, ExampleStepSp
 from minions.recipe.expressions.template import Template, Templates
 from minions.recipe.expressions.terms import Term
 from minions.recipe.expressions.values import Reference
-from minions.recipe.model import StepSpec
+from minions.recipe.model import OnError, StepSpec
 
 if TYPE_CHECKING:
     from minions.engine.compile.nearest_examples import NearestExamples
@@ -81,7 +81,8 @@ class WrittenStep(FieldsRepr, Step[T_co]):
     @property
     def is_optional(self) -> bool:
         """Whether the run continues after its failure: `optional`, or `on_error: continue`."""
-        return self.spec.may_fail
+        spec = self.spec
+        return spec.optional or spec.on_error.action is OnError.CONTINUE
 
     @property
     def retry(self) -> RetryConfig | None:

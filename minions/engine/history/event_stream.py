@@ -55,7 +55,6 @@ from minions.contracts.messages import MessageRole, TokenUsage
 from minions.contracts.run_events import RunEvent
 from minions.data.errors import words_of
 from minions.data.json_values import JsonValue
-from minions.engine.history.recorded_calls import error_document
 from minions.engine.history.session_messages import session_step_of
 from minions.recipe.model import MESSAGE_INPUT
 
@@ -311,3 +310,12 @@ def _waiting(entry: JournalEntry, fact: DecisionWaiting) -> RunEvent:
         what=fact.what,
         data={name: body[name] for name in shown if name in body},
     )
+
+
+def error_document(error: Mapping[str, JsonValue] | None) -> Mapping[str, JsonValue] | None:
+    """A recorded failure as events carry it: what is recorded, and its category."""
+    if error is None:
+        return None
+    from minions.engine.history.recorded_calls import recorded_error
+
+    return {**error, "category": recorded_error(error).category.value}

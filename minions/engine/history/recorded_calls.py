@@ -128,13 +128,6 @@ def _recorded_category(name: str | None) -> FailureCategory | None:
     return next((each for each in FailureCategory if each.value == name), None)
 
 
-def error_document(error: Mapping[str, JsonValue] | None) -> Mapping[str, JsonValue] | None:
-    """A recorded failure as events carry it: what is recorded, and its category."""
-    if error is None:
-        return None
-    return {**error, "category": recorded_error(error).category.value}
-
-
 async def recorded_end(journal: Journal, row: RunRow) -> RunFinished | None:
     """How the run last ended; None: no end is recorded.
 

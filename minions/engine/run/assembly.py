@@ -15,9 +15,8 @@ from minions.contracts.calls import (
 )
 from minions.contracts.context import ModelCallExecutorFactory, ToolCallExecutorFactory
 from minions.contracts.journal.start_note import StartNote
-from minions.contracts.tools import Toolbox
+from minions.contracts.tools import Tool, Toolbox
 from minions.data.json_values import JsonValue, as_object, dumps
-from minions.engine.calls.questions_of_call import ToolOfCaller
 from minions.engine.compile.build import BuiltRecipe, child_of, part_of
 from minions.engine.compile.extensions import ModelSource
 from minions.engine.compile.preparation import Preparation
@@ -110,6 +109,11 @@ class RunWiring:
             UsageError, EnvironmentRefusedError: Of `opened`; or a step's model is missing.
         """
         recipe, chosen, noted = start.recipe, start.chosen, StartNote.of(start.note)
+        caller_tools: tuple[Tool, ...] = ()
+        if noted.caller_tools:
+            from minions.engine.calls.questions_of_call import ToolOfCaller
+
+            caller_tools = tuple(map(ToolOfCaller, noted.caller_tools))
         scope = RunScope.of_run(
             recipe,
             services,
@@ -118,7 +122,7 @@ class RunWiring:
             session_id=start.session_id,
             replay=start.replay,
             offer=noted.offer,
-            caller_tools=tuple(map(ToolOfCaller, noted.caller_tools)),
+            caller_tools=caller_tools,
             caller_choice=noted.caller_choice,
             user=start.user,
             starters=start.starters,

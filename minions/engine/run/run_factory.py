@@ -11,10 +11,13 @@ from attrs import evolve
 
 from minions.contracts.approvals import DecisionMaker
 from minions.contracts.budgets import checked_user
-from minions.contracts.calls import (
-    ChatModel,
+from minions.contracts.calls import ChatModel, ToolCall
+from minions.contracts.context import (
+    ModelCallExecutorFactory,
+    RunContext,
+    ToolCallExecutor,
+    ToolCallExecutorFactory,
 )
-from minions.contracts.context import ModelCallExecutorFactory, ToolCallExecutorFactory
 from minions.contracts.executions import OutputT, RunStatus
 from minions.contracts.journal.start_note import starters_of
 from minions.contracts.retry_config import RetryConfig
@@ -22,7 +25,6 @@ from minions.contracts.secrets import InputValue, Secrets
 from minions.data.errors import NEEDS_DECISION, FailureInfo, MinionsError, NotFoundError, UsageError
 from minions.data.json_values import JsonValue
 from minions.data.patterns import match_beside_loop
-from minions.engine.calls.tool_calls import tool_call_executors
 from minions.engine.compile.build import BuiltRecipe
 from minions.engine.compile.extensions import Extensions, ModelSource, NamedAgents
 from minions.engine.compile.opening_rights import MadeOf
@@ -270,6 +272,21 @@ class RunFactory:
 
 
 _FROM_END: Final = ConversationStart()
+
+
+def tool_call_executors() -> ToolCallExecutorFactory:
+    """The factory for tools in the run's own toolbox."""
+    executor: ToolCallExecutor | None = None
+
+    def factory(_call: ToolCall, _context: RunContext) -> ToolCallExecutor:
+        nonlocal executor
+        if executor is None:
+            from minions.engine.calls.tool_calls import DefaultToolCallExecutor
+
+            executor = DefaultToolCallExecutor()
+        return executor
+
+    return factory
 
 
 def _chosen(recipe: AgentRecipe, part: RunPart) -> ChosenSteps:

@@ -27,7 +27,6 @@ from minions.engine.compile.selection import ChosenSteps
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.history.conversation import ConversationStart
 from minions.engine.history.keys import base_key, execution_key, path_of
-from minions.engine.history.recorded_calls import earlier_usage
 from minions.engine.services.spending import EarlierUsage
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
@@ -277,6 +276,8 @@ def _start_of(
     plan: ResumePlan,
     note: Mapping[str, JsonValue] | None,
 ) -> RunStart:
+    from minions.engine.history.recorded_calls import earlier_usage
+
     replay.is_over = recorded.is_over and not plan.retries
     return RunStart(
         recipe=recipe,

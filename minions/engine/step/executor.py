@@ -51,7 +51,6 @@ from minions.engine.context.run_progress import Attempt, Iteration
 from minions.engine.context.step_view import StepView
 from minions.engine.context.time_limits import TimeLimit
 from minions.engine.history.conversation import LiveConversation
-from minions.engine.history.recorded_calls import recorded_execution
 from minions.engine.services.event_loop import leading_error
 from minions.engine.services.retry import is_being_cancelled
 from minions.engine.step.model_work import ModelWork
@@ -232,6 +231,8 @@ class StepExecutor(Generic[T]):
         Raises:
             ValueError: The recorded output is no longer what the step declares.
         """
+        from minions.engine.history.recorded_calls import recorded_execution
+
         assert self.rows is not None and self.rows.ended is not None  # noqa: S101, PT018  # asked only then
         output = self.rows.output
         self.output_json = output

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
@@ -15,6 +15,8 @@ from minions.contracts.executions import RunState
 from minions.contracts.journal.facts import StepFact, StepOutcome, StepStarted, ToolCallStarted
 from minions.contracts.journal.journal import Journal, JournalEntry
 from minions.contracts.messages import Message, TokenUsage
+from minions.contracts.run_events import StepFinished as FinishedEvent
+from minions.contracts.run_events import StepStarted as StartedEvent
 from minions.contracts.runtime import BlockingCalls
 from minions.data.json_values import JsonValue
 from minions.engine.history.keys import base_key, enclosing, execution_key, head_of
@@ -249,3 +251,69 @@ def _common(texts: Sequence[str]) -> int:
 def _shorten_text(text: str, start: int) -> str:
     rest = f"… {text[start:]}" if start else text
     return rest if len(rest) <= _SHOWN else f"{rest[: _SHOWN - 1]}…"
+
+
+# --- the same, counted by the events of a run ----------------------------------------------------
+
+
+class ItemCounter:
+    """Counts the items of loops by the events of a run; an item that runs again counts once."""
+
+    def __init__(self) -> None:
+        self._totals: dict[str, ItemTotals] = {}
+        self._ended: dict[str, dict[int, tuple[bool, TokenUsage]]] = {}
+        """By loop and index, whether the item failed, and its usage."""
+        self._over: set[str] = set()
+
+    def recall(self, recorded: Iterable[StepStarted | StepOutcome]) -> None:
+        """Begin with the loops and the ended items that earlier executions of the run recorded."""
+        for fact in recorded:
+            if isinstance(fact, StepStarted):
+                before = self._totals.get(fact.step_id, ItemTotals())
+                self._totals[fact.step_id] = replace(before, total=fact.total)
+            elif fact.index is not None:
+                self._add(fact.step_id, fact.index, fact.status, usage_of(fact.usage))
+
+    def count(self, event: StartedEvent | FinishedEvent) -> ItemTotals | None:
+        """How far the loop of the event has come; None: the event is of no loop."""
+        step_id = event.step_id
+        if isinstance(event, StartedEvent):
+            self._start(event)
+        elif event.index is None:
+            self._over.add(step_id)
+        else:
+            self._add(step_id, event.index, event.status, usage_of(event.usage))
+        return self._totals.get(step_id)
+
+    def _start(self, event: StartedEvent) -> None:
+        step_id = event.step_id
+        if event.index is not None:
+            self._totals.setdefault(step_id, ItemTotals())
+            self._forget(step_id, event.index)
+            return
+        if step_id in self._over:  # a further visit, in which all items run
+            self._over.remove(step_id)
+            self._ended.pop(step_id, None)
+            self._totals.pop(step_id, None)
+        if event.total is not None:
+            before = self._totals.get(step_id, ItemTotals())
+            self._totals[step_id] = replace(before, total=event.total)
+
+    def _add(self, step_id: str, index: int, status: str, usage: TokenUsage) -> None:
+        if status not in ("completed", "failed"):
+            return
+        self._forget(step_id, index)
+        has_failed = status == "failed"
+        self._ended.setdefault(step_id, {})[index] = (has_failed, usage)
+        totals = self._totals.get(step_id, ItemTotals())
+        self._totals[step_id] = totals.plus(has_failed=has_failed, usage=usage)
+
+    def _forget(self, step_id: str, index: int) -> None:
+        """Take an item that runs again out of the totals."""
+        ended = self._ended.get(step_id, {})
+        if ended.pop(index, None) is None:
+            return
+        totals = ItemTotals(total=self._totals[step_id].total)
+        for has_failed, usage in ended.values():
+            totals = totals.plus(has_failed=has_failed, usage=usage)
+        self._totals[step_id] = totals

@@ -97,8 +97,8 @@ _RARE: Final = frozenset(
 
 _FAMILIES: Final = {
     "agents": "chat_commands",
-    "answer": "decision_commands",
-    "approve": "decision_commands",
+    "answer": "inbox_command",
+    "approve": "inbox_command",
     "budgets": "budgets_command",
     "cancel": "resume_commands",
     "chat": "chat_commands",
@@ -120,7 +120,7 @@ _FAMILIES: Final = {
     "models": "model_commands",
     "plan": "task_commands",
     "queues": "worker_commands",
-    "reject": "decision_commands",
+    "reject": "inbox_command",
     "resume": "resume_commands",
     "retry": "resume_commands",
     "rollback": "resume_commands",

@@ -398,3 +398,18 @@ def _texts_in(node: Node | None) -> Iterator[ScalarNode]:
     elif isinstance(node, MappingNode):
         for entry in node.entries:
             yield from _texts_in(entry.value)
+
+
+def check_choices_without_graph(draft: RecipeDraft, report: Report) -> None:
+    """Report what chooses among next steps in a recipe without transitions."""
+    for step in draft.steps:
+        for name in ("route", "decision_tool"):
+            if (entry := step.section.entries.get(name)) is not None:
+                report(
+                    entry.key_node.place.fault(
+                        "no-choice",
+                        f"'{name}' chooses among several next steps, but the recipe has no 'graph'",
+                        help=f"write graph: {{{step.id}: [one, other]}} beside 'steps', or use "
+                        "'when'",
+                    )
+                )

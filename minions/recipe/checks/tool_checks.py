@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
@@ -14,7 +14,6 @@ from minions.data.errors import Fault
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema, SchemaValidator
 from minions.recipe.catalog import Catalog
-from minions.recipe.checks.narrowing import Narrowings, absence_of
 from minions.recipe.checks.shapes import Mismatch, Shape, find_dead_end, kind_names, kind_of
 from minions.recipe.checks.sources import KnownShape, Sources
 from minions.recipe.drafts import RecipeDraft, StepDraft, TemplateUse
@@ -35,6 +34,9 @@ from minions.recipe.text.nodes import (
     to_plain,
 )
 from minions.recipe.text.sections import Report, Section, read_section, read_texts, suggestion
+
+if TYPE_CHECKING:
+    from minions.recipe.checks.narrowing import Narrowings
 
 
 def check_tools(draft: RecipeDraft, catalog: Catalog, report: Report) -> None:
@@ -559,6 +561,8 @@ def _check_null(
         return
     if narrowings.is_solid(use.term, use, step, ()):
         return
+    from minions.recipe.checks.narrowing import absence_of
+
     name = path_text(use.term.reference.path) if isinstance(use.term, Path) else "this"
     fault = absence_of(use.node.place, name, f"{_named(use)} may be null: {why}")
     narrowings.tell(step, name, fault, report)

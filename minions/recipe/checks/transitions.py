@@ -21,10 +21,10 @@ from minions.recipe.text.sections import Report, Texts, read_texts, suggestion
 
 
 def check_transitions(draft: RecipeDraft, sources: Sources, report: Report) -> None:
-    """Read the graph; report faults in it, and templates that
+    """Read the graph of a recipe that has one; report faults in it, and templates that
     read a step which may not have run.
     """
-    for fault in _conflicts(draft) if draft.has_graph else _choices_without_graph(draft):
+    for fault in _conflicts(draft):
         report(fault)
     graph = draft.section.mapping("graph")
     if graph is None:
@@ -38,18 +38,6 @@ def check_transitions(draft: RecipeDraft, sources: Sources, report: Report) -> N
     for step in draft.steps:
         _check_choice(draft, step, sources, report)
     check_graph_readings(draft, sources, _with_returns(draft, paths, sources, report), report)
-
-
-def graph_of(draft: RecipeDraft) -> Mapping[str, Sequence[str]] | None:
-    """The transitions in the engine's form; None where the recipe has none."""
-    if draft.paths is None:
-        return None
-    ids = [step.id for step in draft.steps]
-    following = draft.paths.following
-    return {
-        step_id: tuple(ids[other] for other in following[place])
-        for place, step_id in enumerate(ids)
-    }
 
 
 # --- what does not go together --------------------------------------------------------------------
@@ -77,17 +65,6 @@ def _conflicts(draft: RecipeDraft) -> Iterator[Fault]:
                 "'depends_on' and 'graph' both say what runs when",
                 help="keep one of the two; with 'graph', name the step where it comes next",
             )
-
-
-def _choices_without_graph(draft: RecipeDraft) -> Iterator[Fault]:
-    for step in draft.steps:
-        for name in ("route", "decision_tool"):
-            if (entry := step.section.entries.get(name)) is not None:
-                yield entry.key_node.place.fault(
-                    "no-choice",
-                    f"'{name}' chooses among several next steps, but the recipe has no 'graph'",
-                    help=f"write graph: {{{step.id}: [one, other]}} beside 'steps', or use 'when'",
-                )
 
 
 # --- edges ----------------------------------------------------------------------------------------

@@ -18,12 +18,12 @@ from minions.data.schema import JsonSchema
 from minions.data.texts import seconds_of
 from minions.recipe.catalog import Catalog, FoundRecipe
 from minions.recipe.checks.flows import check_untrusted_flows
-from minions.recipe.checks.narrowing import Narrowings
-from minions.recipe.checks.references import check_references, link_steps
+from minions.recipe.checks.references import AllReadings, check_references, link_steps
 from minions.recipe.checks.skips import check_skips
 from minions.recipe.checks.sources import Sources
 from minions.recipe.checks.step_rules import (
     check_caching,
+    check_choices_without_graph,
     check_distribution,
     check_foreign_templates,
     check_names,
@@ -33,9 +33,7 @@ from minions.recipe.checks.step_rules import (
     link_surprise,
     surprise_step,
 )
-from minions.recipe.checks.term_checks import check_terms
-from minions.recipe.checks.tool_checks import check_fitting, check_tools
-from minions.recipe.checks.transitions import check_transitions, graph_of
+from minions.recipe.checks.tool_checks import check_tools
 from minions.recipe.drafts import RecipeDraft
 from minions.recipe.kinds.recipe_kind import RecipeSpec
 from minions.recipe.language import recipe_keys as keys
@@ -353,27 +351,41 @@ def _run_checks(draft: RecipeDraft, catalog: Catalog, report: Report) -> None:
     sources = Sources(draft)
     readings = check_references(draft, sources, report)
     declared: frozenset[str] = frozenset()
-    check_transitions(draft, sources, report)
-    if not draft.has_graph:
+    if draft.has_graph:
+        from minions.recipe.checks.transitions import check_transitions
+
+        check_transitions(draft, sources, report)
+    else:
+        check_choices_without_graph(draft, report)
         declared = link_steps(draft, readings.steps, report)
         link_surprise(draft)
         check_skips(draft, sources, readings, report)
-    narrowings = Narrowings(draft, readings)
-    check_fitting(draft, sources, narrowings, report)
-    if draft.is_text:  # plain data may be the recipe of a stored run, which has to load as it did
-        check_terms(draft, sources, narrowings, report)
+    uses = [use for step in draft.steps for use in step.all_templates] + [*draft.output_templates]
+    if uses:
+        _check_uses(draft, sources, readings, report)
     check_returns(draft, report)
     check_surprise(draft, report)
-    uses = [use for step in draft.steps for use in step.all_templates]
     read = {
-        str(part)
-        for use in (*uses, *draft.output_templates)
-        for reference in use.references
-        for part in reference.path[:1]
+        str(part) for use in uses for reference in use.references for part in reference.path[:1]
     }
     check_unused_names(draft, declared | read, report)
     check_foreign_templates(draft, report)
     draft.output = sources.known_output()
+
+
+def _check_uses(
+    draft: RecipeDraft, sources: Sources, readings: AllReadings, report: Report
+) -> None:
+    """Of recipes that have templates."""
+    from minions.recipe.checks.narrowing import Narrowings
+    from minions.recipe.checks.tool_checks import check_fitting
+
+    narrowings = Narrowings(draft, readings)
+    check_fitting(draft, sources, narrowings, report)
+    if draft.is_text:  # plain data may be the recipe of a stored run, which has to load as it did
+        from minions.recipe.checks.term_checks import check_terms
+
+        check_terms(draft, sources, narrowings, report)
 
 
 def _build(draft: RecipeDraft, node: Node, file: str, directory: str | None) -> AgentRecipe:
@@ -410,7 +422,7 @@ def _build(draft: RecipeDraft, node: Node, file: str, directory: str | None) -> 
         on_surprise=surprise_step(draft),
         on_failure=OnFailure(section.text("on_failure") or OnFailure.STOP),
         steps=steps,
-        graph=graph_of(draft),
+        graph=_graph_of(draft),
         output=section.plain("output"),
         known_output=draft.output,
         tests=draft.tests,
@@ -422,6 +434,18 @@ def _build(draft: RecipeDraft, node: Node, file: str, directory: str | None) -> 
         document=document,
         directory=directory,
     )
+
+
+def _graph_of(draft: RecipeDraft) -> Mapping[str, Sequence[str]] | None:
+    """The transitions in the engine's form; None where the recipe has none."""
+    if draft.paths is None:
+        return None
+    ids = [step.id for step in draft.steps]
+    following = draft.paths.following
+    return {
+        step_id: tuple(ids[other] for other in following[place])
+        for place, step_id in enumerate(ids)
+    }
 
 
 def _with_message(

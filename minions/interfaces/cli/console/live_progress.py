@@ -10,8 +10,6 @@ from textwrap import indent
 from time import monotonic
 from typing import TYPE_CHECKING, Final, TypeGuard
 
-from msgspec.structs import replace
-
 from minions.contracts.executions import StepStatus
 from minions.contracts.journal.child_run_links import WAITS_FOR_RUNS
 from minions.contracts.journal.facts import StepOutcome
@@ -36,7 +34,6 @@ from minions.contracts.run_events import (
     ToolStarted,
 )
 from minions.data.texts import spoken
-from minions.engine.views.run_items import ItemSummary, ItemTotals, LoopItems, usage_of
 from minions.interfaces.cli.console.console import (
     hanging,
 )
@@ -50,6 +47,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
+
+    from minions.engine.views.run_items import ItemCounter, ItemSummary, ItemTotals, LoopItems
 
 _GLYPHS: Final = {
     "completed": ("✓", "green"),
@@ -118,7 +117,7 @@ class PlainProgress(Progress):
     def __init__(self, write: Callable[[str], None], paint: painter) -> None:
         self._write = write
         self._paint = paint
-        self._items = ItemCounter()
+        self._items = _Loops()
         self._headers = _Headers()
 
     def recall(self, recorded: Iterable[StepBegun | StepOutcome]) -> None:
@@ -260,7 +259,7 @@ class LiveProgress(Progress):
     def __init__(self, console: Console) -> None:
         self._console = console
         self._rows: dict[str, _Row] = {}
-        self._items = ItemCounter()
+        self._items = _Loops()
         self._headers = _Headers()
         self._live = self._list()
         self._is_started = False
@@ -439,64 +438,28 @@ def _short(count: int) -> str:
     return str(count)
 
 
-class ItemCounter:
-    """Counts the items of loops by the events of a run; an item that runs again counts once."""
+class _Loops:
+    """Counts the items of loops; what counts them is loaded with the first loop."""
 
     def __init__(self) -> None:
-        self._totals: dict[str, ItemTotals] = {}
-        self._ended: dict[str, dict[int, tuple[bool, TokenUsage]]] = {}
-        """By loop and index, whether the item failed, and its usage."""
-        self._over: set[str] = set()
+        self._counter: ItemCounter | None = None
 
     def recall(self, recorded: Iterable[StepBegun | StepOutcome]) -> None:
-        """Begin with the loops and the ended items that earlier executions of the run recorded."""
-        for fact in recorded:
-            if isinstance(fact, StepBegun):
-                before = self._totals.get(fact.step_id, ItemTotals())
-                self._totals[fact.step_id] = replace(before, total=fact.total)
-            elif fact.index is not None:
-                self._add(fact.step_id, fact.index, fact.status, usage_of(fact.usage))
+        """Begin with what earlier executions of the run recorded."""
+        if facts := [*recorded]:
+            self._make_counter().recall(facts)
 
     def count(self, event: StepStarted | StepFinished) -> ItemTotals | None:
         """How far the loop of the event has come; None: the event is of no loop."""
-        step_id = event.step_id
-        if isinstance(event, StepStarted):
-            self._start(event)
-        elif event.index is None:
-            self._over.add(step_id)
-        else:
-            self._add(step_id, event.index, event.status, usage_of(event.usage))
-        return self._totals.get(step_id)
+        total = event.total if isinstance(event, StepStarted) else None
+        is_loop = event.index is not None or total is not None
+        if self._counter is None and not is_loop:
+            return None
+        return self._make_counter().count(event)
 
-    def _start(self, event: StepStarted) -> None:
-        step_id = event.step_id
-        if event.index is not None:
-            self._totals.setdefault(step_id, ItemTotals())
-            self._forget(step_id, event.index)
-            return
-        if step_id in self._over:  # a further visit, in which all items run
-            self._over.remove(step_id)
-            self._ended.pop(step_id, None)
-            self._totals.pop(step_id, None)
-        if event.total is not None:
-            before = self._totals.get(step_id, ItemTotals())
-            self._totals[step_id] = replace(before, total=event.total)
+    def _make_counter(self) -> ItemCounter:
+        if self._counter is None:
+            from minions.engine.views.run_items import ItemCounter
 
-    def _add(self, step_id: str, index: int, status: str, usage: TokenUsage) -> None:
-        if status not in ("completed", "failed"):
-            return
-        self._forget(step_id, index)
-        has_failed = status == "failed"
-        self._ended.setdefault(step_id, {})[index] = (has_failed, usage)
-        totals = self._totals.get(step_id, ItemTotals())
-        self._totals[step_id] = totals.plus(has_failed=has_failed, usage=usage)
-
-    def _forget(self, step_id: str, index: int) -> None:
-        """Take an item that runs again out of the totals."""
-        ended = self._ended.get(step_id, {})
-        if ended.pop(index, None) is None:
-            return
-        totals = ItemTotals(total=self._totals[step_id].total)
-        for has_failed, usage in ended.values():
-            totals = totals.plus(has_failed=has_failed, usage=usage)
-        self._totals[step_id] = totals
+            self._counter = ItemCounter()
+        return self._counter

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, TextIO
 
 from minions.data.errors import Fault, MinionsError, RecipeError
-from minions.data.fault_fixes import fix_of
 from minions.data.json_values import JsonValue
 from minions.data.texts import escaped, shown_text
 
@@ -143,6 +142,8 @@ def error_to_json(error: MinionsError) -> dict[str, JsonValue]:
 
 def fault_to_json(fault: Fault) -> dict[str, JsonValue]:
     """One fault as JSON; with `fix` where its suggestion is certain."""
+    from minions.data.fault_fixes import fix_of
+
     fix = fix_of(fault)
     return {
         "code": fault.code,
