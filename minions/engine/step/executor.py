@@ -99,7 +99,6 @@ class StepExecutor(Generic[T]):
         self.step = step
         self._item = item
         self.context = context
-        self._scope = context.scope
         self._recorder = context.scope.recorder
         self._services = context.scope.services
         self._metrics = context.scope.services.metrics
