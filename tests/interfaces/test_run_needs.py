@@ -88,10 +88,10 @@ def test_a_worker_knows_what_it_lacks(
 @pytest.mark.parametrize(("probes", "holds"), [((True, True), True), ((True, False), False)])
 def test_a_sandbox_that_does_not_hold_is_none(probes: tuple[bool, ...], holds: bool) -> None:
     found: Any = SimpleNamespace(probe=lambda: [SimpleNamespace(ok=each) for each in probes])
-    own: Any = SimpleNamespace(
-        sandboxes={"": found}, steps={"s": 1}, toolsets={"t": 1}, models={"m": 1}
+    one: Any = 1
+    own = Extensions(
+        sandboxes={"": found}, steps={"s": one}, toolsets={"t": one}, models={"m": one}
     )
-    own.recipes, own.tools = {}, []
     needs = ["sandbox:", "step:s", "toolset:t", "model:m"]
     worker = parts(extensions=own)
     assert worker.lacking(needs) == (() if holds else ("the sandbox ''",))
