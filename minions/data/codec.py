@@ -11,7 +11,7 @@ import pathlib
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
 from msgspec import Struct
@@ -29,7 +29,7 @@ class Constraint(Struct, frozen=True):
     `minions.data.codec.decode` checks it wherever the type occurs.
     """
 
-    holds: Callable[[Any], bool]  # Any: a value of the annotated type
+    holds: Callable[..., bool]  # of a value of the annotated type
     """Whether a value of that type will do."""
     expected: str
     """What was expected, for messages."""

@@ -66,8 +66,8 @@ def is_large(value: object, most: int = 2_000) -> bool:
 
 
 _Decoded: TypeAlias = Any  # Any: as the decoder itself
-_Encode: TypeAlias = Callable[[Any], str]  # Any: what it encodes
-_Parts: TypeAlias = Callable[[Any], Collection[object]]  # Any: each takes its own class
+_Encode: TypeAlias = Callable[..., str]  # of what it encodes
+_Parts: TypeAlias = Callable[..., Collection[object]]  # each takes its own class
 _PARTS: Final[dict[type, _Parts | None]] = {}
 """How the parts of a value that is no plain JSON are read, by its class; None: it has none."""
 _MOST_CLASSES: Final = 1_024

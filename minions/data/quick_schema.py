@@ -19,8 +19,8 @@ from minions.data.json_values import JsonValue, as_object
 Fits: TypeAlias = Callable[[object], bool]
 """Whether a value fits for sure."""
 _Schema: TypeAlias = Mapping[str, JsonValue]
-_Measure: TypeAlias = Callable[[Any], Any]  # Any: its types are looked up beside it
-_Compare: TypeAlias = Callable[[Any, float], bool]  # Any: a number, or a length
+_Measure: TypeAlias = Callable[..., Any]  # Any: its types are looked up beside it
+_Compare: TypeAlias = Callable[..., bool]  # of a number, or a length
 
 _DEEPEST: Final = 32
 """Levels of a schema; a recursive one is deeper than any."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 # Any: the library's validators, and the values of its keywords, have no types.
-_Check: TypeAlias = Callable[[Any, Any, Any, Any], Iterable[Any] | None]
+_Check: TypeAlias = Callable[..., Iterable[Any] | None]
 _Schema: TypeAlias = Mapping[str, Any]
 
 _MOST: Final = 200_000

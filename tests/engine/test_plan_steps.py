@@ -26,7 +26,7 @@ from minions.contracts.plans import Plan
 from minions.contracts.tools import Effect, Reads, Toolbox
 from minions.data.errors import EnvironmentRefusedError
 from minions.data.json_values import JsonValue
-from minions.engine.compile.plan_report import plan_report
+from minions.engine.compile.kinds.plan import plan_report
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.run_services import Services
 from minions.engine.views.lookup import find_run

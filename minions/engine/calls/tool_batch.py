@@ -10,14 +10,8 @@ from attrs import evolve
 from msgspec import UNSET, UnsetType
 from returns.result import Failure, Result, Success
 
-from minions.contracts.calls import (
-    CallOrigin,
-    CallStatus,
-    ToolCall,
-    ToolCallResponse,
-    ToolFailure,
-)
-from minions.contracts.context import ToolCallExecutorFactory
+from minions.contracts.calls import CallOrigin, CallStatus, ToolCall, ToolCallResponse, ToolFailure
+from minions.contracts.context import Limits, ToolCallExecutorFactory
 from minions.contracts.decision_types import Decision, Redo, word_of
 from minions.contracts.executions import StepExecution
 from minions.contracts.journal.facts import (
@@ -37,17 +31,13 @@ from minions.data.json_values import JsonValue, dumps, dumps_in_parts
 from minions.data.patterns import match_beside_loop
 from minions.engine.calls.agents_of_run import AgentsOfRun
 from minions.engine.calls.call_approvals import edited_call, needed_approval
-from minions.engine.calls.duplicate_calls import (
-    duplicated_result,
-    first_of_each,
-    repeated_in_vain,
-)
+from minions.engine.calls.duplicate_calls import duplicated_result, first_of_each, repeated_in_vain
 from minions.engine.calls.pending_decisions import consent_digest, shortened
 from minions.engine.calls.questions_of_call import QuestionsOfCall, Reply, pending_replies
 from minions.engine.calls.resume_decisions import decided_call
-from minions.engine.calls.surplus_calls import surplus_calls
 from minions.engine.calls.tool_calls import DefaultToolCallExecutor
 from minions.engine.calls.trace import StepTrace
+from minions.engine.compile.completion_links import FINAL_ANSWER
 from minions.engine.context.step_view import StepView
 from minions.engine.context.strangers_words import StrangersWords, WordsOf
 from minions.engine.history.conversation import PendingCall
@@ -631,3 +621,38 @@ def _outcome_class(call: ToolCall) -> type[ToolCallFinished | ToolCallFailed | T
     if call.failure is _CUT_OFF:
         return ToolCallInterrupted
     return ToolCallFinished if call.status is CallStatus.COMPLETED else ToolCallFailed
+
+
+# --- tool calls beyond the limits of an answer and of a step: they are not made ------------------
+
+
+def surplus_calls(
+    requests: Sequence[ToolCallRequest], trace: StepTrace, limits: Limits
+) -> Mapping[int, ToolFailure]:
+    """Index of each request that is not carried out to the words about it for the model.
+
+    The first requests are carried out, in their order; they are taken off the step's budget. A
+    call that ends the step is always carried out.
+    """
+    wanted = [index for index, each in enumerate(requests) if each.name != FINAL_ANSWER]
+    given = trace.reserve_tool_calls(len(wanted))
+    if given == len(wanted):
+        return {}
+    refusal = _refusal(limits, is_of_answer=given == limits.max_tool_calls_per_answer)
+    return dict.fromkeys(wanted[given:], refusal)
+
+
+def _refusal(limits: Limits, *, is_of_answer: bool) -> ToolFailure:
+    if is_of_answer:
+        most, name = limits.max_tool_calls_per_answer, "max_tool_calls_per_answer"
+        words = f"At most {most} tool calls of one answer are made"
+        remedy = "Ask for fewer at a time; this one is made if you ask for it again."
+    else:
+        most, name = limits.max_tool_calls_per_step, "max_tool_calls_per_step"
+        words = f"At most {most} tool calls are made in this step, and they were"
+        remedy = "Answer with what you know."
+    return ToolFailure(
+        code="too-many-tool-calls",
+        message=f"{words} (limit {name}). This call was not made. {remedy}",
+        is_mendable=True,
+    )

@@ -195,7 +195,7 @@ class _Layout(NamedTuple):
 
     fields: tuple[tuple[str, object], ...]
     """The names of its fields, each with the default that the row leaves out."""
-    values: Callable[[Any], tuple[object, ...]]  # Any: it takes its own class
+    values: Callable[..., tuple[object, ...]]  # it takes its own class
     """The values of these fields, at least, in this order."""
 
 
@@ -247,7 +247,7 @@ def _listed(values: tuple[object, ...]) -> list[object]:
     return [value if (form := _FORMS.get(type(value))) is None else form(value) for value in values]
 
 
-_FORMS: Final[Mapping[type, Callable[[Any], Any]]] = {  # Any: each form takes its own class
+_FORMS: Final[Mapping[type, Callable[..., object]]] = {  # each takes its own class
     Message: message_to_json,
     StepCompletionInstruction: partial(asdict, recurse=False),
     Fault: _fault_members,
