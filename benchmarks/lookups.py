@@ -185,8 +185,8 @@ def _become_older(path: Path, migrations: Collection[str]) -> None:
     with contextlib.closing(sqlite3.connect(path)) as db:
         for kind, name in db.execute(
             "SELECT type, name FROM sqlite_master WHERE type = 'trigger' "
-            "OR name IN ('runs', 'sessions', 'changed_sessions', 'row_counts', 'removed_spending', "
-            "'entries_by_body_digest')"
+            "OR name IN ('runs', 'sessions', 'changed_sessions', 'row_marks', 'row_counts', "
+            "'removed_spending', 'entries_by_body_digest')"
         ).fetchall():
             db.execute(f"DROP {kind} IF EXISTS {name}")
         marks = ",".join("?" * len(migrations))

@@ -253,7 +253,7 @@ async def test_a_large_body_is_stored_once_and_compressed(journal: SqliteJournal
     for n in range(20):
         await journal.append(lease, draft(str(n), text="x" * 100_000))
     await journal.aclose()
-    assert journal.path.stat().st_size < 176_000  # an empty file has some 35 pages
+    assert journal.path.stat().st_size < 180_000  # an empty file has some 35 pages
 
 
 async def test_listing_all_runs_reads_no_other_entries(journal: SqliteJournal) -> None:

@@ -242,7 +242,7 @@ def changed_sessions(db: sqlite3.Connection) -> int | None:
     last, seen = db.execute(_UNSEEN).fetchone()
     if last > seen and (last - seen > _MANY or db.execute(_IS_LISTED, (seen,)).fetchone()):
         db.execute(_MARK_UNSEEN, (seen,))
-        db.execute("UPDATE row_counts SET seen = ?", (last,))
+        db.execute("UPDATE row_marks SET seen = ?", (last,))
     rows = db.execute(
         "SELECT max(id) FROM (SELECT id FROM changed_sessions ORDER BY id LIMIT ?)", (_SOME,)
     ).fetchone()
@@ -250,7 +250,7 @@ def changed_sessions(db: sqlite3.Connection) -> int | None:
 
 
 _UNSEEN: Final = (
-    "SELECT (SELECT ifnull(max(id), 0) FROM entries), ifnull(max(seen), 0) FROM row_counts"
+    "SELECT (SELECT ifnull(max(id), 0) FROM entries), ifnull(max(seen), 0) FROM row_marks"
 )
 _MANY: Final = 1_000
 """Entries that are looked at again rather than to note that they were seen."""
@@ -408,8 +408,6 @@ def _rows(db: sqlite3.Connection, question: Question) -> list[SqliteRow]:
 
 def count_runs(db: sqlite3.Connection, wanted: RunFilter, at_most: int | None) -> int:
     """How many fit, but for their text; None: all of them are counted."""
-    if wanted == RunFilter() and at_most is None:
-        return _number(db, "SELECT runs FROM row_counts", ())
     question = runs_count_question(_DIALECT, wanted, at_most)
     return _number(db, question.sql, question.values)
 
@@ -446,8 +444,6 @@ def count_sessions(
     db: sqlite3.Connection, wanted: SessionFilter, at_most: int | None, cipher: BodyCipher | None
 ) -> int:
     """How many fit, but for their text; None: all of them are counted."""
-    if wanted == SessionFilter() and at_most is None:
-        return _number(db, "SELECT sessions FROM row_counts", ())
     question = sessions_count_question(_DIALECT, wanted, at_most, cipher)
     return _number(db, question.sql, question.values)
 
