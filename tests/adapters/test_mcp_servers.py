@@ -49,6 +49,33 @@ async def failure_of(server: ToolServer, tool: str, **arguments: JsonValue) -> M
     return raised.value
 
 
+_WHERE_THE_SDK_IS_LOADED = """
+import asyncio, sys, threading
+from mcp_servers import fake_server, pinned
+
+class Noted:
+    def find_spec(name, path=None, target=None):
+        if name in ("mcp", "mcp_types"):
+            print(name, threading.current_thread() is threading.main_thread())
+
+print(sorted({"mcp", "mcp_types"} & set(sys.modules)))
+sys.meta_path.insert(0, Noted)
+asyncio.run(pinned(fake_server()))
+"""
+
+
+def test_the_sdk_is_loaded_when_a_server_starts_and_holds_no_event_loop() -> None:
+    """It takes half a second, and need not be installed where a recipe only names a server."""
+    done = subprocess.run(
+        [sys.executable, "-c", _WHERE_THE_SDK_IS_LOADED],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.splitlines() == ["[]", "mcp False", "mcp_types False"], done.stderr
+
+
 async def test_a_server_starts_at_the_first_call_is_shared_and_ends_at_the_end(
     tmp_path: Path,
 ) -> None:

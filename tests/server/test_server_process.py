@@ -178,6 +178,42 @@ def test_the_servers_libraries_are_loaded_by_the_server_alone(words: str) -> Non
     assert done.stdout.strip() == "set()"
 
 
+_LOADED_BY_A_RECIPE = """
+import asyncio, sys
+from minions.recipe.catalog import Catalog
+from minions.recipe.reading.load import load_recipe_text
+from minions.server import ServerOptions, create_app
+
+async def main():
+    app = create_app(ServerOptions(token="t" * 32))
+    await app.start()
+    before = set(sys.modules)
+    load_recipe_text(sys.argv[1], "r.yaml", Catalog())
+    print(sorted(set(sys.modules) - before))
+    await app.aclose()
+
+asyncio.run(main())
+"""
+
+
+def test_a_server_that_has_started_loads_no_module_to_check_a_recipe(tmp_path: Path) -> None:
+    """A-152: where files run out later, no module can be loaded."""
+    recipe = (
+        "id: r\ninputs: {n: integer}\ngraph: {a: [b]}\nsteps:\n"
+        "  - {id: a, set: {n: '{{ inputs.n }}'}}\n"
+        "  - {id: b, goal: 'Say {{ inputs.n }}.', output: {n: integer}}\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", _LOADED_BY_A_RECIPE, recipe],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
+        check=True,
+    )
+    assert done.stdout == "[]\n"
+
+
 def test_headers_that_are_too_long_are_refused(folder: Path) -> None:
     with serving(folder) as server:
         connection = server.connection()

@@ -64,7 +64,6 @@ from minions.recipe.recipe_files import project_of
 
 if TYPE_CHECKING:
     from minions.app.capturing.captures import Capture
-    from minions.recipe.model import AgentRecipe
 
 
 # --- new runs ------------------------------------------------------------------------------------

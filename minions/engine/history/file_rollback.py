@@ -192,7 +192,7 @@ class RunRollback:
         changes, within = self.changes, self.changes.within or None
         key = f"{changes.within}rollback/{changes.rollbacks + 1}"
         if changes.files and self.record is not None:
-            self._restorer()
+            self._require_restorer()
             await self.record(key, FileRollbackStarted(within=within))
         for chain in changes.files.values():
             await self._restore(chain)
@@ -208,7 +208,7 @@ class RunRollback:
             await self.record(key, _finish_report(report, within))
         return report
 
-    def _restorer(self) -> FileRestorer:
+    def _require_restorer(self) -> FileRestorer:
         if self.restorer is None:
             raise EnvironmentRefusedError(
                 f"Nobody restores files here, so the changes of run '{self.changes.run_id}' cannot "
@@ -219,7 +219,9 @@ class RunRollback:
 
     async def _restore(self, chain: Sequence[FileChangeRecorded]) -> None:
         target, is_whole = target_of(chain)
-        restore = functools.partial(self._restorer().restore, target, dry_run=self.record is None)
+        restore = functools.partial(
+            self._require_restorer().restore, target, dry_run=self.record is None
+        )
         done = await self.blocking.run(restore)
         if not is_whole and done.is_as_before:
             done = evolve(done, outcome=FileOutcome.CHANGED_SINCE, reason=_OVERWRITTEN)
@@ -227,7 +229,7 @@ class RunRollback:
 
     async def _remove_folder(self, root: str, path: str) -> None:
         remove = functools.partial(
-            self._restorer().remove_folder,
+            self._require_restorer().remove_folder,
             root,
             path,
             gone=self._removed_names(root, path),

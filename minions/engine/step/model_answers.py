@@ -544,7 +544,6 @@ class ModelAnswers:
         """
         if not messages or messages[-1].role is MessageRole.TOOL:
             return ()
-
         return tuple(each.spec for each in self.view.tools if each.spec.name in names)
 
     def _unusual_mode(self, phase: str, request: OutputRequest | None) -> str | None:

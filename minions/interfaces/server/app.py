@@ -76,6 +76,7 @@ from minions.interfaces.server.live.waiting_notices import WaitingNotices
 from minions.interfaces.server.recipe_store import RecipeStore
 from minions.interfaces.server.server_options import ServerOptions
 from minions.interfaces.server.server_runtime import ServerRuntime
+from minions.recipe.reading.load import load_checks
 from minions.recipe.recipe_files import project_of
 
 
@@ -182,6 +183,7 @@ class App:
 def _load_answers() -> None:
     """Load what checks and answers requests: where files run out later, no module can be."""
     load_validator()
+    load_checks()
     refusal(RefusedError(HTTPStatus.OK, "stopping", ""), "/")
 
 

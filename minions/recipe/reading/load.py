@@ -111,6 +111,12 @@ def load_recipe(source: Path | str, catalog: Catalog) -> AgentRecipe:
     return check_recipe(source, catalog).unwrap()
 
 
+def load_checks() -> None:
+    """Import what checks only some recipes, so that no event loop waits for it."""
+    import minions.recipe.checks.term_checks
+    import minions.recipe.checks.transitions  # noqa: F401  # for those who come later
+
+
 def load_recipe_text(text: str | bytes, file: str, catalog: Catalog) -> AgentRecipe:
     """Load the recipe in `text`.
 

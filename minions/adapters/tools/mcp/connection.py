@@ -109,7 +109,7 @@ class Connection:
         """
         logging.getLogger("mcp").addHandler(logging.NullHandler())  # errors are told by ours
         # The SDK takes half a second to load, which must not hold the event loop.
-        await import_in_daemon_thread(import_module, "minions.adapters.tools.mcp.started_server")
+        await import_in_daemon_thread(import_module, "mcp")
         loop = asyncio.get_running_loop()
         self._ready = loop.create_future()
         self._owner = loop.create_task(self._own(), name=f"mcp-{self.server.name}")

@@ -9,11 +9,12 @@ import asyncio
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from attrs import define, evolve, field, frozen
 
 from minions.adapters.tools.mcp.connection import Connection, Logins, Reveal
+from minions.adapters.tools.mcp.elicitation import CallInFlight, elicited
 from minions.adapters.tools.mcp.listing import as_pinned, changes_of, listed_tools, repeated_names
 from minions.adapters.tools.mcp.mcp_failures import (
     BAD_RESULT,
@@ -31,26 +32,17 @@ from minions.data.json_values import JsonValue
 from minions.data.texts import printable_text, shown_text
 
 if TYPE_CHECKING:
-    from mcp_types import CallToolResult
+    from mcp.client.session import ClientSession
+    from mcp.shared.dispatcher import ProgressFnT
+    from mcp_types import (
+        CallToolResult,
+        InputRequest,
+        InputResponses,
+        RequestParamsMeta,
+    )
     from mcp_types import Tool as ListedTool
 
-    from minions.adapters.tools.mcp.elicitation import CallInFlight
     from minions.adapters.tools.mcp.program import ProgramCheck
-from typing import cast
-
-from mcp.client.session import ClientSession
-from mcp.shared.dispatcher import ProgressFnT
-from mcp_types import (
-    CallToolResult,
-    ElicitRequest,
-    ErrorData,
-    InputRequest,
-    InputRequiredResult,
-    InputResponses,
-    RequestParamsMeta,
-)
-
-from minions.adapters.tools.mcp.elicitation import CallInFlight, elicited
 
 _MOST_FAILURES: Final = 3
 """Connections in a row that failed or broke; then there is none for `_REST_S`."""
@@ -436,7 +428,7 @@ def _path(parts: Sequence[object]) -> Iterator[str]:
         yield f"[{part}]" if isinstance(part, int) else f".{part}"
 
 
-# --- requests of the protocol, as one call of a tool makes them. Importing this loads the SDK ----
+# --- requests of the protocol, as one call of a tool makes them ----------------------------------
 
 
 _MOST_ROUNDS: Final = 10
@@ -462,6 +454,8 @@ async def call_tool(
         ToolServerError: The server asks for what is not offered, or again and again.
         Exception: Whatever the SDK raises.
     """
+    from mcp_types import CallToolResult, InputRequiredResult
+
     # It knows no bounds, and lists all tools first: `ResultReader` checks.
     session.validate_tool_result = _take_any_result  # type: ignore[assignment, method-assign]  # of this one
     answers: InputResponses | None = None
@@ -491,6 +485,8 @@ async def _answers(
     server: str, asked: Mapping[str, InputRequest], call: CallInFlight
 ) -> InputResponses:
     """The answers of a person, one question after the other."""
+    from mcp_types import ElicitRequest, ErrorData
+
     answers: InputResponses = {}
     for key, request in asked.items():
         if not isinstance(request, ElicitRequest):
