@@ -502,6 +502,9 @@ async def test_a_pause_that_cannot_be_read_pauses_its_queue_all_the_same() -> No
 
 
 _OLD: Final = "no worker could execute it, for each lacks: the tool 'price'"
+_REFUSED: Final = (
+    "no worker could execute it, for each lacks: There is no model provider 'x'. Add it"
+)
 
 
 def given_up(run_id: str, why: str) -> None:
@@ -514,6 +517,18 @@ def given_up(run_id: str, why: str) -> None:
         await services.journal.aclose()
 
     asyncio.run(record())
+
+
+@pytest.mark.parametrize(
+    ("why", "told"),
+    [
+        (f"{_OLD}; the folder /x", "no worker had all of: the tool 'price'; the folder /x"),
+        (_REFUSED, "There is no model provider 'x'. Add it"),
+    ],
+)
+def test_the_reason_of_a_run_that_was_given_up_is_a_clause(cli: Cli, why: str, told: str) -> None:
+    given_up(queued(cli, *LIGHT), f"since 2026-05-04 10:00Z {why}")
+    assert f"1  {told}\n" in cli("queues", "dead").out
 
 
 def test_runs_that_were_given_up_are_listed_by_reason_and_queued_again(cli: Cli) -> None:

@@ -728,7 +728,12 @@ def _reason_of(row: RunRow) -> str:
     """Why the run was given up, equal for all that were given up for the same."""
     said = (row.error_message or "").removeprefix(GIVEN_UP).lstrip(": ")
     _, lacks, parts = said.partition("no worker could execute it, for each lacks: ")
-    return f"no worker had {parts}".partition(". What was")[0] if lacks else said.partition(".")[0]
+    if not lacks:
+        return said.partition(".")[0]
+    parts = parts.partition(". What was")[0]
+    if parts[:1].isupper():  # a sentence, for which workers refused the run
+        return parts
+    return f"no worker had {'all of: ' if '; ' in parts else ''}{parts}"
 
 
 def _dead_document(row: RunRow, why: str, fates: Mapping[str, str]) -> JsonValue:
