@@ -29,6 +29,7 @@ from minions.app.runs.paused_queues import (
     queue_pauses,
     remove_pause,
 )
+from minions.app.runs.run_needs import missing_words
 from minions.app.runs.work_lists import ListedWorker, WorkLists
 from minions.app.wiring.databases import make_state, shared_dispatch, state_beside
 from minions.app.wiring.logs import make_log
@@ -950,7 +951,7 @@ def list_workers(options: _SharedDatabaseOption) -> int:
         groups.setdefault((run.queue, run.parts), []).append(run)
     for (queue, parts), runs in groups.items():
         count = "1 run waits" if len(runs) == 1 else f"{len(runs)} runs wait"
-        say(f"{count} in {queue}: no worker has {'; '.join(parts)}  ({runs[0].run_id})")
+        say(f"{count} in {queue}: {missing_words(parts)}  ({runs[0].run_id})")
     if found.left.has_more:
         say("more runs wait than were looked at; these wait longest")
     for queue, number in found.unserved.items():
