@@ -23,6 +23,8 @@ class Received:
     trace_id: str
     span_id: str
     parent_id: str
+    links: frozenset[str]
+    """The ids of the spans that it names."""
     service: str
     namespace: str
     attributes: frozenset[str]
@@ -57,6 +59,7 @@ class Collector:
                         trace_id=span.trace_id.hex(),
                         span_id=span.span_id.hex(),
                         parent_id=span.parent_span_id.hex(),
+                        links=frozenset(each.span_id.hex() for each in span.links),
                         service=named["service.name"],
                         namespace=named.get("service.namespace", ""),
                         attributes=frozenset(each.key for each in span.attributes),

@@ -116,7 +116,9 @@ class Tracer(ABC):
 
     @abstractmethod
     def headers(self) -> Mapping[str, str]:
-        """Headers that join what another process does to the current span; empty: there is none."""
+        """Headers that join what another process does to the current span or, where there is none,
+        to the trace that this process belongs to; empty: there is neither.
+        """
 
     @abstractmethod
     def caller(self, headers: Mapping[str, str]) -> AbstractContextManager[None]:

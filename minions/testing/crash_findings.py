@@ -487,6 +487,8 @@ class StoryFile:
     """A story with what it was played with."""
 
     story: CrashStory = field(factory=CrashStory)
+    recipe: str = ""
+    """The id of the recipe whose run it is; empty: any."""
     test: str = ""
     """Empty: without a test."""
     real_tools: bool = False
@@ -503,13 +505,16 @@ def read_story(path: Path) -> StoryFile:
     except (OSError, ValueError) as error:
         raise UsageError(f"{path} cannot be read: {error}.", code="bad-story") from error
     found = document if isinstance(document, dict) else {}
-    story, test = found.get("story"), found.get("test")
-    if not isinstance(story, str) or not isinstance(test, str | None):
+    story, test, recipe = found.get("story"), found.get("test") or "", found.get("recipe") or ""
+    if not (isinstance(story, str) and isinstance(test, str) and isinstance(recipe, str)):
         raise UsageError(
             f'{path}: expected an object with a `story` such as "kill@7", as `minions test '
             "RECIPE --crash 500 --write-stories DIR` writes.",
             code="bad-story",
         )
     return StoryFile(
-        story=CrashStory.parse(story), test=test or "", real_tools=found.get("real_tools") is True
+        story=CrashStory.parse(story),
+        recipe=recipe,
+        test=test,
+        real_tools=found.get("real_tools") is True,
     )

@@ -114,15 +114,21 @@ class CrashStory:
 
     def smaller(self) -> Iterator[Self]:
         """Stories in which one thing less goes wrong, or one goes wrong earlier."""
-        for event in self.events:
-            yield type(self)(tuple(other for other in self.events if other != event))
-        for index, event in enumerate(self.events):
-            for at in range(1, event.at):
-                moved = evolve(event, at=at)
-                yield type(self)((*self.events[:index], moved, *self.events[index + 1 :]))
+        fewer = [
+            type(self)(tuple(other for other in self.events if other != event))
+            for event in self.events
+        ]
+        yield from fewer
+        # What is left out may have caused calls and facts, after which others were counted.
+        for story in (self, *fewer):
+            for index, event in enumerate(story.events):
+                for at in range(1, event.at):
+                    moved = evolve(event, at=at)
+                    yield type(self)((*story.events[:index], moved, *story.events[index + 1 :]))
 
     def shrunk(self, shows: Callable[[CrashStory], bool]) -> CrashStory:
-        """The shortest story found that still shows it: nothing can be left out or come earlier.
+        """The shortest story found that still shows it: nothing can be left out, also where another
+        thing then comes earlier, and nothing can come earlier.
 
         Args:
             shows: Whether a story shows what is looked for. Called many times.

@@ -31,6 +31,8 @@ from minions.contracts.tools import Tool, Toolbox
 from minions.data.json_values import JsonValue
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor
+from minions.engine.run.queued_decisions import record_decisions
+from minions.engine.run.recorded_run import load_recorded_run
 from minions.engine.services.run_services import Services
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import load_recipe_text
@@ -369,6 +371,19 @@ async def test_a_queued_run_joins_the_trace_of_whoever_queued_it() -> None:
     (queued, *_) = await services.journal.entries(run.session_id, kinds={"run"})
     assert isinstance(queued.fact, RunBeginning)
     assert queued.fact.trace == {"traceparent": CALLER}
+
+
+async def test_a_queued_run_that_is_queued_again_stays_in_the_trace_of_whoever_queued_it() -> None:
+    services, front = deterministic_services(), Traced()
+    recipe = load_recipe_text("name: s\nsteps:\n  - {id: a, set: {n: 1}}\n", "r.yaml", Catalog())
+    submits = AgentExecutor(ScriptedModel([]), services=evolve(services, tracer=front.tracer))
+    with front.tracer.caller({"traceparent": CALLER}):
+        run = submits.prepare(recipe)
+        await RunQueue(None, services.clock).put(run, QueuePlace())
+    recorded = await load_recorded_run(services.journal, run.run_id)
+    again = await record_decisions(services, recorded, {}, recorded.note, None)
+    assert isinstance(again.fact, RunBeginning)
+    assert again.fact.trace == {"traceparent": CALLER}
 
 
 async def test_a_damaged_header_of_a_caller_begins_a_trace() -> None:

@@ -15,7 +15,7 @@ from msgspec import UNSET
 
 from minions.adapters.models.script_items import Answer
 from minions.contracts.calls import Prompt
-from minions.contracts.executions import AgentResult, StepStatus
+from minions.contracts.executions import AgentResult
 from minions.contracts.journal.facts import RecipeMoved, StepFinished, StepStarted
 from minions.contracts.tools import Effect
 from minions.data.errors import JournalError, RecipeError, UsageError
@@ -117,6 +117,15 @@ def steps_of(draw: st.DrawFn, marks: str) -> list[dict[str, JsonValue]]:
     return [draw(step_of(f"s{n}", [f"s{k}" for k in range(n)], marks)) for n in range(count)]
 
 
+_ITEMS: Final[dict[str, JsonValue]] = {
+    "id": "s0",
+    "loop": [1, 2],
+    "tool": "look",
+    "params": {"n": "{{ loop.item }}"},
+}
+_LISTS: Final = st.sampled_from([[1, 2], [1, 2], [1, 2, 3], [2, 1]])
+
+
 @st.composite
 def step_of(draw: st.DrawFn, name: str, before: Sequence[str], marks: str) -> dict[str, JsonValue]:
     """One of a random kind; `marks` are words of which its text has one."""
@@ -124,7 +133,7 @@ def step_of(draw: st.DrawFn, name: str, before: Sequence[str], marks: str) -> di
     field = draw(st.sampled_from(["", ".x", ".y"]))
     value = f"{{{{ {read}{field} }}}}" if read else ""
     mark = draw(st.sampled_from(marks))
-    kind = draw(st.sampled_from(["goal", "json", "tool", "set", "ask", "loop", "items"]))
+    kind = draw(st.sampled_from(["goal", "json", "tool", "set", "ask", "loop", "items", "while"]))
     step: dict[str, JsonValue] = {"id": name}
     match kind:
         case "goal":
@@ -142,9 +151,14 @@ def step_of(draw: st.DrawFn, name: str, before: Sequence[str], marks: str) -> di
         case "ask":
             step["ask"] = f"{mark}?"
         case "loop":
-            step |= {"loop": [1, 2], "goal": f"{name} {mark} {{{{ loop.item }}}}"}
+            step |= {"loop": draw(_LISTS), "goal": f"{name} {mark} {{{{ loop.item }}}}"}
+            step["aggregate"] = draw(st.booleans())
+        case "while":
+            most = draw(st.integers(1, 3))
+            step |= {"while": f"{name} != '{mark}'", "max_iterations": most, "allow_repeats": True}
+            step |= {"goal": f"{name} {mark}", "optional": True}
         case _:
-            step |= {"loop": [1, 2], "tool": "look", "params": {"n": f"{name} {mark}"}}
+            step |= {"loop": draw(_LISTS), "tool": "look", "params": {"n": f"{name} {mark}"}}
     if draw(st.integers(0, 9)) == 0:
         step["when"] = "true" if mark == marks[0] else "1 == 1"
     return step
@@ -178,6 +192,9 @@ def test_moving_executes_no_step_again_that_ended_and_a_break_names_a_step() -> 
     @example(([{"id": "s0", "set": {"x": 1}}, dict(ASK)], [{"id": "s0", "set": {"x": 1}}]), 30)
     @example(([{"id": "s0", "set": {"x": 1}}, dict(ASK)], [{"id": "s0", "set": {"x": 1}}, ASK]), 30)
     @example(([dict(ASK)], [dict(ASK), {"id": "s1", "set": {"x": 1}}]), 30)
+    @example(([_ITEMS, dict(ASK)], [{**_ITEMS, "loop": [1, 2, 3]}, dict(ASK)]), 30)
+    @example(([_ITEMS, dict(ASK)], [{**_ITEMS, "loop": [1]}, dict(ASK)]), 30)
+    @example(([_ITEMS, dict(ASK)], [{**_ITEMS, "aggregate": True}, dict(ASK)]), 30)
     def check(
         versions: tuple[list[dict[str, JsonValue]], list[dict[str, JsonValue]]], dies_at: int
     ) -> None:
@@ -206,11 +223,12 @@ async def _checked(play: Play, before: AgentRecipe, after: AgentRecipe, dies_at:
     if fate.fate == "moves":
         await play.move(after)
     replay = Replay(recorded.entries, recorded.generation + 1)
-    kept = {
-        base: rows.output
+    ended = {
+        base: rows
         for base in replay.bases()
-        if (rows := replay.execution(base)) is not None and isinstance(rows.end, StepFinished)
+        if (rows := replay.execution(base)) is not None and rows.ended is not None
     }
+    kept = {b: rows.output for b, rows in ended.items() if isinstance(rows.end, StepFinished)}
     newest = max(entry.position for entry in recorded.entries)
     result = await play.resume()
     since = [each for each in (await play.recorded()).entries if each.position > newest]
@@ -222,9 +240,11 @@ async def _checked(play: Play, before: AgentRecipe, after: AgentRecipe, dies_at:
     assert not again & kept.keys(), (fate, kept, again)
     if result.error is not None and result.error.code == "missing-value":
         source = result.error.message.split("'")[1].partition(".")[0]
-        reader = next(e.step_id for e in result.executions if e.status is StepStatus.FAILED)
-        # What a recorded output lacks would have broken it, unless it lacked it before the edit.
-        is_told = f"{source}/1/0" in kept and reader in names
+        reader = result.error.where or ""
+        # What a recorded output lacks would have broken it, unless it lacked it before the edit, or
+        # its reader had failed for that.
+        has_failed = f"{reader}/1/0" in ended
+        is_told = f"{source}/1/0" in kept and reader in names and not has_failed
         assert not is_told or all(_text(before, n) == _text(after, n) for n in (source, reader))
     for execution in result.executions:
         base = f"{execution.step_id}/1/0"
@@ -284,6 +304,92 @@ async def test_a_moved_run_that_dies_again_stays_with_its_version(play: Play) ->
     play.world.journal.revive()
     assert (await play.resume()).unwrap() == "re(B2)"
     assert play.world.asked["Look"] == 1
+
+
+LOOP: Final[Mapping[str, JsonValue]] = {"id": "a", "loop": [1, 2], "goal": "A {{ loop.item }}"}
+REPEAT: Final[Mapping[str, JsonValue]] = {"id": "a", "goal": "A", "while": "1 == 2"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "fate"),
+    [
+        (LOOP, {**LOOP, "loop": [1, 2, 3]}, "breaks"),
+        (LOOP, {**LOOP, "loop": [1]}, "breaks"),
+        (LOOP, {**LOOP, "loop": [2, 1]}, "breaks"),
+        (LOOP, {**LOOP, "aggregate": True}, "breaks"),
+        (LOOP, {**LOOP, "on_item_error": "collect"}, "breaks"),
+        (LOOP, {**LOOP, "max_parallel": 2}, "moves"),
+        (LOOP, {**LOOP, "goal": "B {{ loop.item }}"}, "moves"),
+        (REPEAT, {**REPEAT, "while": "1 == 1", "allow_repeats": True}, "breaks"),
+        (REPEAT, {**REPEAT, "goal": "B"}, "moves"),
+    ],
+)
+async def test_iterations_that_ended_are_those_of_the_new_version_or_the_run_breaks(
+    play: Play, before: Mapping[str, JsonValue], after: Mapping[str, JsonValue], fate: str
+) -> None:
+    await play.begun(play.recipe([before, ASK]))
+    found = await play.fate(play.recipe([after, ASK], version="2"))
+    assert (found.fate, found.step) == (fate, "a" if fate == "breaks" else None), found
+    if fate == "breaks":
+        assert found.reason == "it ended with other iterations than it has now"
+        return
+    await play.move(play.recipe([after, ASK], version="2"))
+    await play.resume(sure="answer:true")
+    assert {text for text in play.world.asked if text.startswith("B")} == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("Look {{ bad }}", "it ended, and now reads 'bad', which failed"),
+        ("Look {{ bad | default('') }}", None),
+        ("Look again", None),
+    ],
+)
+async def test_a_step_that_ended_and_now_reads_what_failed_breaks_the_run(
+    play: Play, text: str, reason: str | None
+) -> None:
+    """It would be skipped, and what it came to lost."""
+    bad: Mapping[str, JsonValue] = {"id": "bad", "assert": "1 == 2", "optional": True}
+    await play.begun(play.recipe([bad, LOOK, ASK]))
+    edited = play.recipe([bad, {**LOOK, "goal": text}, ASK, REPORT], version="2")
+    found = await play.fate(edited)
+    if reason is not None:
+        assert (found.fate, found.step, found.reason) == ("breaks", "look", reason)
+        return
+    await play.move(edited)
+    assert (await play.resume(sure="answer:true")).unwrap() == "re(Report re(Look) true)"
+
+
+@pytest.mark.parametrize("dies_at", [8, None])
+@pytest.mark.parametrize(
+    ("step", "reason"),
+    [
+        ({"loop": "{{ inputs.ns }}", "goal": "A {{ loop.item }}"}, "inputs.ns"),
+        ({"loop": "{{ inputs.ns }}", "goal": "EDITED {{ loop.item }}"}, "inputs.ns"),
+        ({"goal": "A", "while": "inputs.ns | length > 2"}, "inputs.ns"),
+        ({"loop": [1, 2], "goal": "A {{ loop.item }} {{ inputs.ns }}"}, None),
+    ],
+)
+async def test_iterations_that_an_input_decides_break_the_run_where_its_default_differs(
+    play: Play, step: Mapping[str, JsonValue], reason: str | None, dies_at: int | None
+) -> None:
+    def version(*default: JsonValue) -> AgentRecipe:
+        inputs: Mapping[str, JsonValue] = {
+            "ns": {"type": "array", "items": {"type": "integer"}, "default": list(default)}
+        }
+        text = str(step["goal"]).replace("EDITED", "B" if len(default) > 2 else "A")
+        done = {"id": "a", **step, "goal": text}
+        return play.recipe([done, ASK], inputs=inputs, version=f"{len(default)}")
+
+    await play.begun(version(1, 2), dies_at)
+    found = await play.fate(version(1, 2, 3))
+    if reason is None:
+        assert found.fate == "moves"
+    else:
+        assert (found.fate, found.step) == ("breaks", "a")
+        assert found.reason == f"what it executes is decided by {reason}, which differs"
+    assert (await play.fate(evolve(version(1, 2), version="9"))).fate == "goes_on"
 
 
 @pytest.mark.parametrize(
@@ -511,6 +617,46 @@ async def test_a_step_within_a_step_that_began_is_compared_by_itself(play: Play)
     result = await play.resume(**{"sub/sure": "answer:true"})
     assert result.unwrap() == "re(New re(Look) true)"
     assert play.world.asked["Look"] == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "of_run", "own", "step"),
+    [
+        ({}, [1, 2], [7], None),
+        ({}, [1, 2, 3], [7], None),
+        ({}, [1, 2], [7, 8], "sub/each"),
+        ({"ns": "{{ inputs.ns }}"}, [1, 2, 3], [7], "sub"),
+        ({"ns": [5]}, [1, 2, 3], [7], None),
+    ],
+)
+async def test_iterations_within_a_step_are_decided_by_what_it_is_given(
+    play: Play,
+    given: dict[str, JsonValue],
+    of_run: list[JsonValue],
+    own: list[JsonValue],
+    step: str | None,
+) -> None:
+    loop: JsonValue = {"id": "each", "loop": "{{ inputs.ns }}", "goal": "A {{ loop.item }}"}
+
+    def version(of_run: JsonValue, own: JsonValue, name: str) -> AgentRecipe:
+        numbers: dict[str, JsonValue] = {"type": "array", "items": {"type": "integer"}}
+        inner: dict[str, JsonValue] = {
+            "id": "inner",
+            "inputs": {"ns": {**numbers, "default": own}},
+            "steps": [loop, dict(ASK)],
+        }
+        document: dict[str, JsonValue] = {
+            "id": "recipe",
+            "version": name,
+            "inputs": {"ns": {**numbers, "default": of_run}},
+            "steps": [{"id": "sub", "recipe": "inner", "with": given}],
+        }
+        return recipe_from_document(document, Catalog(find_recipe=among({"inner": inner})))
+
+    await play.begun(version([1, 2], [7], "1"))
+    assert (await play.recorded()).summary.status == "needs_decision"
+    found = await play.fate(version(of_run, own, "2"))
+    assert (found.fate, found.step) == ("moves" if step is None else "breaks", step)
 
 
 async def test_what_was_within_a_step_that_ended_does_not_matter_any_more(play: Play) -> None:

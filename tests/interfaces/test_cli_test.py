@@ -453,6 +453,17 @@ def test_a_file_that_holds_no_story_is_refused(cli: Cli, write: Write) -> None:
     assert 'expected an object with a `story` such as "kill@7"' in done.err
 
 
+def test_a_story_of_another_recipe_is_refused_and_no_sign_that_all_is_well(
+    cli: Cli, write: Write
+) -> None:
+    write("shop.yaml", CRASHED)
+    write("other.json", '{"recipe": "store", "story": "kill@1"}')
+    done = cli("test", "shop.yaml", "--extensions", "own.py", "--crash-story", "other.json")
+    assert done.code == 2
+    assert "other.json is a story of the recipe 'store', not of 'shop'" in done.err
+    assert "findings" not in done.out
+
+
 @pytest.mark.parametrize(
     "options",
     [

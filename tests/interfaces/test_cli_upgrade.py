@@ -163,6 +163,8 @@ def test_runs_of_one_version_are_meant_by_its_name_or_fingerprint(cli: Cli, writ
     assert fates(cli, "triage.yaml", "--from", "none") == []
     # Else `--from 2` would mean each sixteenth text of any other version, too.
     assert fates(cli, "triage.yaml", "--from", ones[first]["digest"][:5]) == []
+    none = cli("upgrade", "triage.yaml", "--from", "9", *DB)
+    assert "no run of version or fingerprint '9' waits, is queued or is executed\n" in none.out
 
 
 def test_a_schedule_gets_the_new_version(cli: Cli, write: Write) -> None:
@@ -203,6 +205,19 @@ def test_a_schedule_that_was_moved_is_moved_back_until_it_starts_a_run(
         "moved back",
         "goes_on",
     )
+
+
+def test_a_schedule_that_is_to_be_pinned_by_its_name_says_that_it_cannot(
+    cli: Cli, write: Write
+) -> None:
+    cli("schedules", "add", "triage.yaml", *DB)
+    write("triage.yaml", EDITED)
+    told = cli("upgrade", "triage.yaml", "--pin", "--only", "triage", *DB)
+    words = "nothing was done: A schedule cannot be pinned: it has its version until it is moved"
+    assert (told.code, words in told.out.replace("\n   ", "")) == (1, True), told.out
+    assert cli("upgrade", "triage.yaml", "--pin", *DB).code == 0  # all runs, of which there is none
+    both = fates(cli, "triage.yaml", "--move", "--pin", "--only", "triage")
+    assert [(each["done"], each["problem"]) for each in both] == [("moved", None)]
 
 
 async def _made_due(here: Path) -> None:

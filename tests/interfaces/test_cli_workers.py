@@ -20,10 +20,10 @@ from attrs import evolve
 
 from command_line import Cli, Outcome, Write
 from forked_commands import PROGRAM, ForkedCommand
-from minions.adapters.stores.memory_stores import MemoryState
+from minions.adapters.stores.memory_stores import RESERVED, MemoryState
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.adapters.stores.sqlite_side_tables import SqliteState
-from minions.app.runs.left_runs import LeftRuns
+from minions.app.runs.left_runs import LeftRuns, WorkerRecord
 from minions.app.runs.paused_queues import QueuePause, put_pause, queue_pauses, remove_pause
 from minions.app.runs.run_needs import OfferedParts, package_version
 from minions.contracts.dispatch import WorkerPlan
@@ -272,6 +272,27 @@ def has(here: Path, name: str, versions: Mapping[str, str]) -> None:
     asyncio.run(begin())
 
 
+def test_all_lists_name_what_unlike_workers_lack_as_one_clause(cli: Cli, here: Path) -> None:
+    """A-181."""
+    run_id = queued(cli, *LIGHT)
+
+    async def begin() -> None:
+        state = SqliteState(here / "journal.sqlite")
+        for name, part in (("a", "the tool 'sign'"), ("b", "the folder /x")):
+            record = WorkerRecord(
+                name=worker_name(name), queues=("default",), lacks={run_id: (part,)}
+            )
+            await state.put(f"{RESERVED}worker:{record.name}", record.to_text())
+        await state.aclose()
+
+    asyncio.run(begin())
+    words = "has all of: the tool 'sign'; the folder /x"
+    assert f"1 run waits in default: no worker {words}  (" in cli("worker", "list").out
+    assert f"no worker {words}" in cli("doctor", "--fleet").out
+    shown = cli("sessions", "show", run_id).out
+    assert f"no worker can execute it: none {words}\n" in shown
+
+
 def test_a_run_that_ends_its_workers_is_given_up(cli: Cli, here: Path, write: Write) -> None:
     """A poison run: the worker's process dies each time."""
     write("tools.py", SIGN)
@@ -502,6 +523,9 @@ async def test_a_pause_that_cannot_be_read_pauses_its_queue_all_the_same() -> No
 
 
 _OLD: Final = "no worker could execute it, for each lacks: the tool 'price'"
+_REFUSED: Final = (
+    "no worker could execute it, for each lacks: There is no model provider 'x'. Add it"
+)
 
 
 def given_up(run_id: str, why: str) -> None:
@@ -514,6 +538,18 @@ def given_up(run_id: str, why: str) -> None:
         await services.journal.aclose()
 
     asyncio.run(record())
+
+
+@pytest.mark.parametrize(
+    ("why", "told"),
+    [
+        (f"{_OLD}; the folder /x", "no worker had all of: the tool 'price'; the folder /x"),
+        (_REFUSED, "There is no model provider 'x'. Add it"),
+    ],
+)
+def test_the_reason_of_a_run_that_was_given_up_is_a_clause(cli: Cli, why: str, told: str) -> None:
+    given_up(queued(cli, *LIGHT), f"since 2026-05-04 10:00Z {why}")
+    assert f"1  {told}\n" in cli("queues", "dead").out
 
 
 def test_runs_that_were_given_up_are_listed_by_reason_and_queued_again(cli: Cli) -> None:

@@ -637,3 +637,29 @@ def test_a_schedule_of_a_deployment_runs_the_version_that_it_gives(
         assert await noted() == [("echo", 1), ("echo", 2)]
 
     world.run(work())
+
+
+def test_a_schedule_whose_deployment_was_removed_says_why_it_is_not_carried_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look_rarely(monkeypatch, 30)
+    world = World(tmp_path)
+    (world.folder / "echo.yaml").write_text(OLD, "utf-8")
+    recipe = world.runtime("submitter").recipes.get(str(world.folder / "echo.yaml"))
+
+    async def work() -> None:
+        store, now = DeploymentStore(world.state), world.time.now()
+        schedule = Schedule.of("echo", recipe, ScheduleSpec(cron="*/10 * * * *"), now)
+        schedules = ScheduleStore(world.state)
+        await schedules.put(evolve(schedule, inputs={"text": "x"}, deployment="echo"))
+        await world.work(15 * 60.0)
+        problem = await schedules.problem("echo")
+        assert problem is not None
+        assert "There is no deployment 'echo'" in problem
+        made, _ = first_deployment("echo", recipe, now, None)
+        await store.change("echo", lambda _: made)
+        await world.work(10 * 60.0)
+        assert await schedules.problem("echo") is None
+        assert await world.services.journal.runs(RunFilter())
+
+    world.run(work())

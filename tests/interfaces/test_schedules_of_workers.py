@@ -327,6 +327,28 @@ def test_a_schedule_that_is_added_removed_or_damaged_while_a_worker_is_there(wor
     world.run(work())
 
 
+def test_a_schedule_that_is_removed_during_a_look_is_no_problem(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ScheduleStore.names
+
+    async def removed(store: ScheduleStore) -> Sequence[str]:
+        found = await names(store)
+        if found:
+            await store.remove("r")
+        return found
+
+    async def work() -> None:
+        await add(world)
+        with monkeypatch.context() as patch:
+            patch.setattr(ScheduleStore, "names", removed)
+            await world.work(MINUTE)
+        assert await ScheduleStore(world.state).problem("r") is None
+        assert await ScheduleStore(world.state).names() == []
+
+    world.run(work())
+
+
 def test_a_schedule_that_no_worker_can_carry_out_harms_no_other(world: World) -> None:
     async def work() -> None:
         broken = await add(world, name="a")

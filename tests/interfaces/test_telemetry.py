@@ -15,7 +15,7 @@ from minions.adapters.telemetry.open_telemetry import OpenTelemetryTracer
 from minions.app.settings.settings import Settings, TelemetrySettings
 from minions.app.wiring.configured_runtime import Telemetry, make_telemetry
 from minions.data.errors import EnvironmentRefusedError, MinionsError
-from otlp_collector import collecting
+from otlp_collector import Received, collecting
 
 RECIPE = """
 id: talks
@@ -63,6 +63,39 @@ def test_the_spans_and_metrics_of_a_command_arrive_at_the_collector(
     assert by_name["chat answers.yaml"].parent_id == by_name["invoke_agent talk"].span_id
     assert {"gen_ai.client.token.usage", "gen_ai.client.operation.duration"} <= collector.metrics
     assert sorted({*collector.paths}) == ["/v1/metrics", "/v1/traces"]
+
+
+ASKED = """
+id: asked
+steps:
+  - {id: sure, ask: Really?, form: {type: boolean}}
+"""
+DECIDER = "00-11111111111111111111111111111111-2222222222222222-01"
+
+
+@pytest.mark.parametrize("decider", [DECIDER, None])
+def test_each_execution_at_a_worker_is_in_the_trace_of_the_command_that_queued_it(
+    cli: Cli, write: Write, monkeypatch: pytest.MonkeyPatch, decider: str | None
+) -> None:
+    write("asked.yaml", ASKED)
+    at = ("--db", "j.sqlite")
+
+    def work(parent: str | None, *command: str) -> Received:
+        """What the worker tells of the run after that command."""
+        with collecting() as collector:
+            monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+            if parent is not None:
+                monkeypatch.setenv("TRACEPARENT", parent)
+            assert cli(*command, *at).code == 0
+            monkeypatch.delenv("TRACEPARENT", raising=False)
+            assert cli("worker", "--once", *at).code == 0
+        return next(each for each in collector.spans if each.name == "invoke_workflow asked")
+
+    first = work(PARENT, "run", "asked.yaml", "--detach")
+    assert first.parent_id == "b7ad6b7169203331"
+    second = work(decider, "answer", "run_", "true")
+    assert second.parent_id == ("2222222222222222" if decider is not None else "")
+    assert second.links == {first.span_id}
 
 
 @pytest.mark.parametrize(

@@ -106,6 +106,23 @@ async def test_a_run_that_waits_says_why(app: App) -> None:
     assert await why(app) == ["waits for a free worker"]
 
 
+async def test_why_a_run_waits_is_a_clause_whatever_each_worker_lacks(app: App) -> None:
+    begun = await Client(app).post("/runs", {"recipe": "signs", "inputs": {}})
+    tool, folder, refusal = "the tool 'price'", "the folder /x", "There is no provider 'corp'."
+
+    async def told(*parts: str) -> str:
+        for number, part in enumerate(parts):
+            lacks = {begun.json["run_id"]: (part,)}
+            await put(app, evolve(alive(f"w{number}"), lacks=lacks))
+        (words,) = await why(app)
+        return words
+
+    assert await told(tool) == "no worker has the tool 'price'"
+    assert await told(tool, folder) == "no worker has all of: the tool 'price'; the folder /x"
+    assert await told(tool, refusal) == f"no worker has the tool 'price', or it refuses: {refusal}"
+    assert await told(refusal, refusal) == refusal
+
+
 async def test_a_run_whose_worker_died_waits_before_those_that_were_never_begun(app: App) -> None:
     first, second = [
         (await Client(app).post("/runs", {"recipe": "signs", "inputs": {}})).json for _ in range(2)

@@ -295,6 +295,26 @@ def test_a_story_is_shrunk_until_nothing_can_be_left_out_or_come_earlier() -> No
     assert str(story.shrunk(shows)) == "lost-answer@1 kill@5"
 
 
+@pytest.mark.parametrize(
+    ("long", "shortest"),
+    [
+        ("lost-answer@1 retry@1 tool-down@4", "retry@1 tool-down@3"),
+        ("lost-answer@1 tool-down@5 retry@1 lost-answer@2", "retry@1 tool-down@3"),
+        ("kill@2 retry@1 tool-down@4", "retry@1 tool-down@3"),
+    ],
+)
+def test_what_only_moves_the_place_of_something_else_is_left_out_of_a_story(
+    long: str, shortest: str
+) -> None:
+    def shows(other: CrashStory) -> bool:
+        words = str(other).split()
+        again = sum(word.startswith(("lost-answer", "kill")) for word in words)  # calls more
+        return "retry@1" in words and f"tool-down@{3 + again}" in words
+
+    story = CrashStory.parse(long)
+    assert str(story.shrunk(shows)) == shortest
+
+
 def test_a_run_that_fails_when_nothing_goes_wrong_is_refused(crash_recipe: RecipeCrasher) -> None:
     recipe = _recipe("  - {id: told, goal: Say., output: {n: integer}}\n")
     with pytest.raises(UsageError) as caught:

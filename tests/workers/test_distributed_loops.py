@@ -71,6 +71,25 @@ async def test_the_same_recipe_gives_the_same_in_one_process() -> None:
     assert await site.children(alone.row.run_id) == []
 
 
+COUNTING = """
+id: counting
+inputs: {numbers: {type: array, items: {type: integer}}}
+steps:
+  - {id: each, loop: "{{ inputs.numbers }}", distribute: true, aggregate: true, tool: work,
+     params: {n: "{{ loop.item }}"}}
+output: "{{ each | length }} doubled"
+"""
+
+
+async def test_an_output_that_reads_the_list_of_results_is_that_of_the_whole_run_alone() -> None:
+    site = Site(COUNTING)
+    ended = await site.run({"numbers": [3, 1, 2]})
+    assert ended.row.status == RunState.COMPLETED, ended.row
+    assert ended.output == (await site.alone({"numbers": [3, 1, 2]})).output == "3 doubled"
+    children = await site.children(ended.row.run_id)
+    assert [(await site.ended(each.run_id)).output for each in children] == [6, 2, 4]
+
+
 async def test_one_worker_with_one_slot_is_enough() -> None:
     site = Site(LOOP)
     ended = await site.run({"numbers": list(range(20))}, slots=1)

@@ -60,8 +60,9 @@ class OpenTelemetryTracer(Tracer):
             provider: Decides where spans go; None: the application's, as `opentelemetry` knows it.
             has_content: Whether prompts, answers, arguments, results and messages of errors are
                 attributes of spans, with their secrets masked.
-            parent: `traceparent` and `tracestate` of whoever started the process: runs belong to
-                their trace where there is no current span. None: such runs begin a trace.
+            parent: `traceparent` and `tracestate` of whoever started the process: runs that it
+                executes or queues belong to their trace where there is no current span. None: such
+                runs begin a trace.
         Raises:
             ImportError: The package `opentelemetry-api` is not installed.
         """
@@ -127,6 +128,8 @@ class OpenTelemetryTracer(Tracer):
         known = getattr(span, "traceparent", None) if self._has_usual_headers else None
         if isinstance(known, str) and (len(around) == 1 or not self._baggage.get_all(around)):
             return {"traceparent": known}
+        if span is None and self._parent is not None:
+            around = self._parent
         carrier: dict[str, str] = {}
         self._propagate.inject(carrier, around)
         return carrier

@@ -42,6 +42,7 @@ _PAGE: Final = 200
 _MOST_NAMED: Final = 6
 _FEWEST_DIGITS: Final = 6
 """Of a fingerprint: fewer may be a version, or be those of another text."""
+_NOT_PINNED: Final = "A schedule cannot be pinned: it has its version until it is moved."
 
 
 def recipe_digest(document: Mapping[str, JsonValue], bundle: Mapping[str, JsonValue]) -> str:
@@ -273,6 +274,8 @@ class RecipeUpgrade:
             run_id=None, schedule=schedule.name, fate=fate, version=said, digest=digest
         )
         if not wish.undoes and not (wish.moves and fate.fate == "moves"):
+            if wish.pins and wish.only and fate.fate != "goes_on":
+                return evolve(found, problem=_NOT_PINNED)
             return found
         last_run = (await self._schedules.progress(schedule.name)).last_run
         if not wish.undoes:

@@ -137,6 +137,20 @@ def _digest(value: JsonValue) -> str:
     return hashlib.sha256(dumps(value).encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS]
 
 
+def missing_words(parts: Sequence[str], nobody: str = "no worker") -> str:
+    """Why nobody can execute a run, as one clause: `no worker has the tool 'price'`.
+
+    Args:
+        parts: What workers lack, as `lacking` says it, and sentences for which one refused the run.
+    """
+    needs = [each for each in parts if not each.endswith(".")]
+    refusals = " ".join(each for each in parts if each.endswith("."))
+    if not needs:
+        return refusals
+    words = f"{nobody} has {'all of: ' if len(needs) > 1 else ''}{'; '.join(needs)}"
+    return f"{words}, or it refuses: {refusals}" if refusals else words
+
+
 @frozen(kw_only=True)
 class OfferedParts:
     """What a worker says of itself to others: what it has of what queued runs need."""

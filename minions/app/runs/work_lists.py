@@ -26,6 +26,7 @@ from minions.app.runs.left_runs import (
     worker_records,
 )
 from minions.app.runs.paused_queues import QueuePause, pause_among, queue_pauses
+from minions.app.runs.run_needs import missing_words
 from minions.contracts.dispatch import DispatchEngine, QueueLimits, QueueView
 from minions.contracts.journal.journal import Journal
 from minions.contracts.journal.run_rows import RunFilter, RunRow
@@ -349,5 +350,5 @@ def wait_reason(
         words = f"no living worker takes the queue '{run.queue}'"
         return WaitReason(words=words, is_stuck=True)
     if run.parts:
-        return WaitReason(words=f"no worker has {'; '.join(run.parts)}", is_stuck=True)
+        return WaitReason(words=missing_words(run.parts), is_stuck=True)
     return WaitReason(words="waits for a free worker")

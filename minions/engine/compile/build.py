@@ -218,6 +218,7 @@ def child_of(built: BuiltRecipe, recipe: AgentRecipe, step_id: str) -> BuiltReci
         controls={**built.controls, step_id: control},
         asking=_asking(built, recipe.model, steps),
         has_conversation=_share_conversation(steps),
+        output=None,  # it reads the results of all items, of which there is one here
     )
 
 

@@ -14,7 +14,7 @@ from minions.data.json_values import JsonValue
 from minions.data.texts import shell_word
 from minions.engine.history.recorder import acquire_lease
 from minions.engine.history.replay import Replay
-from minions.engine.run.run_record import maker_fields
+from minions.engine.run.run_record import current_trace, maker_fields
 from minions.engine.run.run_start import ResumePlan, refuse_rolled_back
 from minions.engine.services.run_services import Services
 
@@ -51,6 +51,9 @@ async def record_decisions(
     plan = ResumePlan(decisions=given, decided_by=decided_by)
     start, names = asdict(recorded.start), RunBeginning.__struct_fields__
     beginning = {name: start[name] for name in names} | {"queued": True, "note": dict(note)}
+    # That of an execution is a span of its own, and not of whoever queues the next one.
+    queued_by = recorded.start.trace if recorded.start.queued else None
+    beginning["trace"] = current_trace(services) or queued_by
     fact = RunResumed(
         **beginning,
         retries=False,

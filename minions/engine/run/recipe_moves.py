@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Final, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from attrs import field, frozen
+from msgspec.structs import astuple
 
 from minions.contracts.journal.facts import (
     RecipeFact,
@@ -18,6 +19,7 @@ from minions.contracts.journal.facts import (
     RecipeMovedBack,
     RecipePinned,
     RunResumed,
+    StepFailed,
     StepFinished,
     ToolCallStarted,
     given,
@@ -40,9 +42,6 @@ from minions.recipe.model import AgentRecipe, StepSpec
 from minions.recipe.nested_recipes import bundle_of
 
 Fate: TypeAlias = Literal["goes_on", "moves", "breaks"]
-
-_AROUND: Final = ("loop", "repeat", "distribute")
-"""Fields of a step that decide which executions it has."""
 
 
 @frozen(kw_only=True)
@@ -86,6 +85,14 @@ def is_pinned(recorded: RecordedRun) -> bool:
     return any(isinstance(each, RecipePinned) for each in newest)
 
 
+def _iterations(step: StepSpec) -> JsonValue:
+    """What decides which executions a step has, and what they make up together."""
+    parts: list[JsonValue] = [step.distribute]
+    if (loop := step.loop) is not None:
+        parts += [loop.over, loop.aggregate, loop.on_item_error.value, loop.min_successful]
+    return [*parts, *(astuple(step.repeat) if step.repeat is not None else ())]
+
+
 def _breaks(reason: str, step: str | None = None) -> RunFate:
     return RunFate(fate="breaks", reason=reason, step=step)
 
@@ -118,6 +125,8 @@ class _Comparison:
         self._replay = Replay(recorded.entries, recorded.generation + 1)
         self._anew: dict[str, None] = {}
         self._pairs: dict[str, _Pair | None] = {}
+        self._edited: frozenset[str] = frozenset()
+        """Names of the inputs whose values are others in the new version."""
 
     def fate(self) -> RunFate:
         """The first break, else that it moves."""
@@ -127,6 +136,10 @@ class _Comparison:
             inputs = edited_inputs(self._recorded, self._own, self._after, {})
         except UsageError as error:
             return _breaks(error.message)
+        was = self._recorded.inputs
+        self._edited = frozenset(
+            name for name in inputs if name not in was or not is_same_json(was[name], inputs[name])
+        )
         for base in self._replay.bases():
             rows = self._replay.execution(base)
             broken = None if rows is None else self._break_at(base, rows)
@@ -167,6 +180,8 @@ class _Comparison:
         pair = self._pair(path)
         if pair is None:  # within a recipe that was made in the run: the step around it counts
             return None
+        if (name := self._edited_input(path, pair, has_ended=rows.ended is not None)) is not None:
+            return _breaks(f"what it executes is decided by inputs.{name}, which differs", path)
         if rows.ended is None:
             return None if pair.is_same else self._break_of_begun(base, path, pair)
         if pair.is_same:
@@ -177,13 +192,43 @@ class _Comparison:
             return None  # nobody reads what was removed; a failure stays one
         return self._break_of_ended(base, path, rows.end, pair.old, pair.new)
 
+    def _edited_input(self, path: str, pair: _Pair, *, has_ended: bool) -> str | None:
+        """An input that decides which executions there are in a step, and differs; None: none does.
+
+        A loop is looked through again also where it ended, and the recipe that a step runs is given
+        its inputs again where it has not: what was done there has to be in its place.
+        """
+        new, after = pair.new, pair.after
+        if new is None or after is None:
+            return None
+        edited = self._edited
+        if "/" in path:  # what a recipe within is given is compared by the step that runs it
+            was = pair.before.inputs
+            edited = frozenset(
+                name
+                for name, spec in after.inputs.items()
+                if name not in was or not is_same_json(was[name].default, spec.default)
+            )
+        if not edited:
+            return None
+        given = [] if new.inner is None or has_ended else [*new.sources]
+        items = [] if new.loop is None else [new.loop.over]
+        repeat = [] if new.repeat is None else [new.repeat.condition]
+        conditions = (after.templates.compile_condition(each).references for each in repeat)
+        for reference in chain(after.templates.compile([*items, *given]).references, *conditions):
+            if reference.path[0] == "inputs":
+                names = edited.intersection(map(str, reference.path[1:2] or edited))
+                if names:
+                    return min(names)
+        return None
+
     def _break_of_ended(
         self, base: str, path: str, end: StepFinished, old: StepSpec, new: StepSpec
     ) -> RunFate | None:
         """Why what an execution came to is not what the changed step says; None: it is."""
         if type(old) is not type(new):
             return _breaks(f"it ended as a step `{old.kind}:` and is one `{new.kind}:` now", path)
-        if any(bool(getattr(old, each)) != bool(getattr(new, each)) for each in _AROUND):
+        if not is_same_json(_iterations(old), _iterations(new)):
             return _breaks("it ended with other iterations than it has now", path)
         if old.when != new.when:
             return _breaks(f"it ran when: {old.when or 'true'}, which differs", path)
@@ -226,8 +271,6 @@ class _Comparison:
         saved = {each.save_as: each.id for each in _specs(self._after) if each.save_as}
         templates = self._after.templates
         for step in _specs(self._after):
-            if self._has_ended(step.id):
-                continue
             pair = self._pair(step.id)
             is_same = pair is not None and pair.is_same
             texts = [each for each in (step.when, step.repeat and step.repeat.condition) if each]
@@ -235,7 +278,13 @@ class _Comparison:
             loop = [] if step.loop is None else [step.loop.over]
             read = templates.compile([*step.sources, *loop]).references
             for reference in chain(*conditions, read):
-                yield from self._unread(reference, saved, step.id, is_same=is_same)
+                if not self._has_ended(step.id):
+                    yield from self._unread(reference, saved, step.id, is_same=is_same)
+                elif not is_same and not reference.is_guarded:
+                    source = self._replay.newest_visit(step_named(reference, saved))
+                    if source is not None and isinstance(source.end, StepFailed):
+                        name = step_named(reference, saved)
+                        yield _breaks(f"it ended, and now reads '{name}', which failed", step.id)
         if self._after.output is not None:
             is_same = is_same_json(self._own.output, self._after.output)
             for reference in templates.compile(self._after.output).references:

@@ -37,6 +37,7 @@ from minions.recipe.expressions.values import MissingValueError
 
 if TYPE_CHECKING:
     from minions.engine.calls.pending_decisions import PendingDecision
+    from minions.engine.services.run_services import Services
 
 
 _LONGEST_REPEATED: Final = 4_096
@@ -161,13 +162,7 @@ class RunRecord:
             "thread": conversation.recorded() if conversation is not None else None,
             "part": await chosen.stored(journal) if chosen is not None else None,
         }
-        if (tracer := services.tracer) is not None:
-            from minions.contracts.tracing import TRACE_HEADERS
-
-            headers = tracer.headers()
-            beginning["trace"] = {
-                name: headers[name] for name in TRACE_HEADERS if name in headers
-            } or None
+        beginning["trace"] = current_trace(services)
         operators, own = services.retain_s, recipe.retain_s
         if operators is not None or own is not None:
             beginning["retain_s"] = min(each for each in (operators, own) if each is not None)
@@ -333,6 +328,16 @@ def maker_fields(plan: ResumePlan) -> _MakerFields:
         "way": maker.way,
         "is_claimed": maker.is_claimed or None,
     }
+
+
+def current_trace(services: Services) -> Mapping[str, str] | None:
+    """The headers of the current span, as a beginning records them; None: nothing is traced."""
+    if services.tracer is None:
+        return None
+    from minions.contracts.tracing import TRACE_HEADERS
+
+    headers = services.tracer.headers()
+    return {name: headers[name] for name in TRACE_HEADERS if name in headers} or None
 
 
 def _own_spent(budget: RunBudget) -> Mapping[str, JsonValue] | None:

@@ -226,10 +226,12 @@ async def run_hindrance(context: CommandContext, journal: Journal, run_id: str) 
 
 def hindrance_lines(hindrance: RunHindrance) -> Iterator[str]:
     """Who executes a queued run, or why nobody does."""
+    from minions.app.runs.run_needs import missing_words
+
     if hindrance.not_taken is not None:
         yield f"no worker takes it: {hindrance.not_taken}"
     if hindrance.lacks:
-        yield f"no worker can execute it: none has {'; '.join(hindrance.lacks)}"
+        yield f"no worker can execute it: {missing_words(hindrance.lacks, 'none')}"
     if hindrance.takers and hindrance.run is not None:
         more = len(hindrance.takers) - _MOST_NAMED
         some = ", ".join(hindrance.takers[:_MOST_NAMED])

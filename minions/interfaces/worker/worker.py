@@ -608,9 +608,11 @@ class DueSchedules:
         try:
             schedule = await self._store.get(name)
             count = await self._start_due(schedule)
-        except (NotFoundError, LeaseHeldError):
-            return 0  # it was removed just now, or another worker is about to start its run
+        except LeaseHeldError:
+            return 0  # another worker is about to start its run
         except Exception as error:  # a stranger's recipe may raise anything
+            if isinstance(error, NotFoundError) and name not in await self._store.names():
+                return 0  # it was removed just now
             if isinstance(error, JournalError) and error.error_code != "corrupt-entry":
                 raise  # the database: no schedule can be carried out now
             await self._tell(name, words_of(error))

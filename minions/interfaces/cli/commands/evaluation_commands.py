@@ -501,6 +501,12 @@ def _crash_recipes(context: CommandContext, options: _TestOptions, names: Sequen
         with contextlib.redirect_stdout(sys.stderr):
             for name in names:
                 recipe = named_recipe(name, context, runtime)
+                if told.recipe not in {"", recipe.id}:
+                    raise UsageError(
+                        f"{options.crash_story} is a story of the recipe '{told.recipe}', not of "
+                        f"'{recipe.id}'.",
+                        code="bad-story",
+                    )
                 crashed = CrashedRecipe(
                     recipe,
                     runtime,

@@ -132,7 +132,7 @@ async def _upgrade(
     else:
         digest = recipe_digest(recipe.document, bundle_of(recipe))
         say(f"{recipe.id} version {recipe.version} ({digest})", out)
-        _show(found, out)
+        _show(found, wish.before, out)
         _tell_next(found, wish, name, context)
     if undid_nothing:
         tell(
@@ -143,14 +143,15 @@ async def _upgrade(
     return int((not wish.undoes and has_break) or any(each.problem for each in found))
 
 
-def _show(found: Sequence[RunUpgrade], out: TextIO) -> None:
+def _show(found: Sequence[RunUpgrade], before: str | None, out: TextIO) -> None:
     counts = Counter(each.fate.fate for each in found)
     done = Counter(each.done for each in found if each.done is not None)
     for fate in _ORDER:
         if count := counts[fate]:
             say(f"{count} {_WORDS[fate][count > 1]}", out)
     if not found:
-        say("no run of it waits, is queued or is executed", out)
+        meant = "it" if before is None else f"version or fingerprint '{before}'"
+        say(f"no run of {meant} waits, is queued or is executed", out)
     for what, count in sorted(done.items()):
         say(f"{count} {what}", out)
     shown = sorted(found, key=lambda each: (each.problem is None, _ORDER.index(each.fate.fate)))

@@ -29,6 +29,7 @@ from minions.app.runs.paused_queues import (
     queue_pauses,
     remove_pause,
 )
+from minions.app.runs.run_needs import missing_words
 from minions.app.runs.work_lists import ListedWorker, WorkLists
 from minions.app.wiring.databases import make_state, shared_dispatch, state_beside
 from minions.app.wiring.logs import make_log
@@ -728,7 +729,12 @@ def _reason_of(row: RunRow) -> str:
     """Why the run was given up, equal for all that were given up for the same."""
     said = (row.error_message or "").removeprefix(GIVEN_UP).lstrip(": ")
     _, lacks, parts = said.partition("no worker could execute it, for each lacks: ")
-    return f"no worker had {parts}".partition(". What was")[0] if lacks else said.partition(".")[0]
+    if not lacks:
+        return said.partition(".")[0]
+    parts = parts.partition(". What was")[0]
+    if parts[:1].isupper():  # a sentence, for which workers refused the run
+        return parts
+    return f"no worker had {'all of: ' if '; ' in parts else ''}{parts}"
 
 
 def _dead_document(row: RunRow, why: str, fates: Mapping[str, str]) -> JsonValue:
@@ -945,7 +951,7 @@ def list_workers(options: _SharedDatabaseOption) -> int:
         groups.setdefault((run.queue, run.parts), []).append(run)
     for (queue, parts), runs in groups.items():
         count = "1 run waits" if len(runs) == 1 else f"{len(runs)} runs wait"
-        say(f"{count} in {queue}: no worker has {'; '.join(parts)}  ({runs[0].run_id})")
+        say(f"{count} in {queue}: {missing_words(parts)}  ({runs[0].run_id})")
     if found.left.has_more:
         say("more runs wait than were looked at; these wait longest")
     for queue, number in found.unserved.items():

@@ -352,13 +352,14 @@ class RunPage {
 		const named = this.fold.steps.get(error?.where)?.status === "failed" ? error.where : null;
 		const failed = isBad && (named ?? [...this.fold.steps.values()].findLast((step) => step.status === "failed")?.id);
 		const others = this.decidedByOthers(waiting);
+		const parts = view.lacks.filter((each) => !each.endsWith(".")), refusals = view.lacks.filter((each) => each.endsWith("."));
 		if (!changed(this, "waits", [waiting, others, failed, isBad && error, this.fold.limit, view.faults, view.lacks, view.paused, status])) return;
 		this.cards = new Map(waiting.map((each) => [each.id, { waiting: each, card: this.card(each) }]));
 		fill(this.waits,
 			others.map(decidedByOther),
 			[...this.cards.values()].map(({ card }) => card),
 			waitsForWorker && view.paused && callout("stop", "No worker takes it", view.paused),
-			waitsForWorker && view.lacks.length && callout("stop", "No worker can execute it", `None has ${view.lacks.join("; ")}.`),
+			waitsForWorker && view.lacks.length && callout("stop", "No worker can execute it", [parts.length && `None has ${parts.length > 1 ? "all of: " : ""}${parts.join("; ")}.`, ...refusals].filter(Boolean).join(" ")),
 			this.fold.limit && callout("stop", null, this.fold.limit),
 			isBad && callout(isStopped ? "stop" : "bad", isStopped ? "Stopped" : "It ended with an error", error.message, `${error.code}${error.where ? ` at ${error.where}` : ""}`, failed && h("p", h("a", { href: `#${this.addressOf(failed)}` }, "Open step ", h("code", failed)))),
 			view.faults.map(faultView));
