@@ -16,13 +16,7 @@ from minions.capture.alignment import (
     choose_calls,
     group_calls,
 )
-from minions.capture.captured_program import (
-    OUTPUT,
-    JudgedNode,
-    LoopOver,
-    Program,
-    ToolNode,
-)
+from minions.capture.captured_program import OUTPUT, JudgedNode, LoopOver, Program, ToolNode
 from minions.capture.choices import Choices, ChosenTemplate, Path, length_of_lists
 from minions.capture.json_places import (
     is_equal,

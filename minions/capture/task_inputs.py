@@ -20,12 +20,7 @@ from minions.capture.known_runs import KnownRuns, unique_name
 from minions.capture.known_values import MOST_TEXT, Known, is_telling, leaves, pattern_of_words
 from minions.capture.origins import PERCENT
 from minions.capture.seen_types import schema_at, schema_of
-from minions.capture.template_writing import (
-    literal_template,
-    step_name,
-    template_parts,
-    text_of,
-)
+from minions.capture.template_writing import literal_template, step_name, template_parts, text_of
 from minions.data.json_values import JsonValue, dumps, parse_json
 from minions.data.schema import JsonSchema, SchemaValidator
 

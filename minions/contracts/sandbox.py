@@ -11,11 +11,7 @@ from typing import ClassVar, Final
 from attrs import field, frozen
 from attrs.validators import ge, gt
 
-from minions.data.errors import (
-    EnvironmentRefusedError,
-    FailureInfo,
-    StepFailedError,
-)
+from minions.data.errors import EnvironmentRefusedError, FailureInfo, StepFailedError
 from minions.data.field_repr import FieldsRepr
 from minions.data.json_values import JsonValue
 

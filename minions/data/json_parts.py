@@ -7,10 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from json.decoder import (  # type: ignore[attr-defined]  # typeshed leaves `scanstring` out
-    JSONDecodeError,
-    scanstring,
-)
+from json.decoder import JSONDecodeError, scanstring  # type: ignore[attr-defined]  # typeshed leaves `scanstring` out
 from json.scanner import py_make_scanner  # type: ignore[attr-defined]  # typeshed leaves it out
 from operator import attrgetter
 from typing import Any, Final, TypeAlias, cast

@@ -5,19 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from json.encoder import (  # type: ignore[attr-defined]  # typeshed leaves these out
-    c_make_encoder,
-    encode_basestring,
-    encode_basestring_ascii,
-)
+from json.encoder import c_make_encoder, encode_basestring, encode_basestring_ascii  # type: ignore[attr-defined]  # typeshed leaves these out
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from minions.data.json_parts import (
-    LONG_TEXT,
-    decode_in_parts,
-    encoded_parts,
-    raw_decode_in_parts,
-)
+from minions.data.json_parts import LONG_TEXT, decode_in_parts, encoded_parts, raw_decode_in_parts
 
 if TYPE_CHECKING:
     JsonValue: TypeAlias = (

@@ -12,13 +12,7 @@ from minions.contracts.messages import TokenUsage
 from minions.data.json_values import JsonValue
 from minions.evaluation.cases import Case
 from minions.evaluation.scorers import Score
-from minions.evaluation.statistics import (
-    Interval,
-    difference,
-    percentile,
-    rate_interval,
-    sign_test,
-)
+from minions.evaluation.statistics import Interval, difference, percentile, rate_interval, sign_test
 
 _ENDED_WELL = frozenset((RunState.COMPLETED.value, RunState.PARTIAL.value))
 

@@ -42,10 +42,7 @@ def cron_problem(cron: str) -> str | None:
         return f"expected five fields: {', '.join(name for name, _ in _FIELDS)}"
     if any(letter in word for word in text.split()[:3] for letter in "hHrR"):
         return "random and hashed fields are not supported"
-    from croniter import (  # type: ignore[import-untyped]  # it has no stubs
-        CroniterBadDateError,
-        croniter,
-    )
+    from croniter import CroniterBadDateError, croniter  # type: ignore[import-untyped]  # it has no stubs
 
     for number, (word, (name, numbers)) in enumerate(zip(text.split(), _FIELDS, strict=True)):
         if not _is_read([word if each == number else "*" for each in range(len(_FIELDS))]):

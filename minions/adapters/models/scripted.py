@@ -16,12 +16,7 @@ from typing import Final, Self
 from attrs import evolve
 from returns.result import Failure, Result, Success
 
-from minions.adapters.models.script_items import (
-    Answer,
-    AnswerFunction,
-    GoodAnswer,
-    ScriptItem,
-)
+from minions.adapters.models.script_items import Answer, AnswerFunction, GoodAnswer, ScriptItem
 from minions.contracts.calls import (
     ChatModel,
     DeltaSink,

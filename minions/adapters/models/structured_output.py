@@ -26,11 +26,7 @@ from minions.contracts.instructions import (
     OutputRequest,
 )
 from minions.contracts.messages import assistant, system
-from minions.contracts.output import (
-    bare_text,
-    checked_output,
-    parse_text,
-)
+from minions.contracts.output import bare_text, checked_output, parse_text
 from minions.data.json_values import JsonValue, find_json_value
 from minions.data.schema import JsonSchema, SchemaValidator
 

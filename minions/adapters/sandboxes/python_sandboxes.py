@@ -15,13 +15,7 @@ from typing import ClassVar, Final
 from attrs import evolve
 
 from minions.adapters.sandboxes.supervised import job_limits, result_of, supervise, supervise_now
-from minions.adapters.sandboxes.supervisor.jobs import (
-    CodeJob,
-    CodeTools,
-    Confinement,
-    Job,
-    Report,
-)
+from minions.adapters.sandboxes.supervisor.jobs import CodeJob, CodeTools, Confinement, Job, Report
 from minions.adapters.sandboxes.supervisor.kernel import landlock_version
 from minions.adapters.sandboxes.supervisor.seccomp import has_filter
 from minions.contracts.sandbox import (

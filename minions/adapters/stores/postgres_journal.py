@@ -55,12 +55,7 @@ from minions.adapters.stores.postgres_leases import (
 from minions.adapters.stores.postgres_link import Attempt, DamageError, PostgresLink
 from minions.adapters.stores.postgres_url import without_password
 from minions.adapters.stores.row_queries import Part, Place, RowLookups, SearchedPart, UsesPage
-from minions.adapters.stores.stored_rows import (
-    PendingRows,
-    opened_run,
-    opened_session,
-    search_key,
-)
+from minions.adapters.stores.stored_rows import PendingRows, opened_run, opened_session, search_key
 from minions.contracts.journal.chain import GENESIS, ChainHead, StoredChain
 from minions.contracts.journal.entry_waiters import EntryWaiters
 from minions.contracts.journal.facts import Fact

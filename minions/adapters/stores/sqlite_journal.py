@@ -62,12 +62,7 @@ from minions.adapters.stores.sqlite_leases import (
     renew_lease,
 )
 from minions.adapters.stores.sqlite_rows import as_count
-from minions.adapters.stores.stored_rows import (
-    PendingRows,
-    opened_run,
-    opened_session,
-    search_key,
-)
+from minions.adapters.stores.stored_rows import PendingRows, opened_run, opened_session, search_key
 from minions.contracts.journal.chain import GENESIS, ChainHead, StoredChain
 from minions.contracts.journal.entry_waiters import EntryWaiters
 from minions.contracts.journal.facts import Fact

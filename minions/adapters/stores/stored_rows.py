@@ -16,12 +16,7 @@ from msgspec import MsgspecError, Raw, Struct
 from msgspec.json import Decoder
 from msgspec.structs import replace
 
-from minions.adapters.stores.body_cipher import (
-    BodyCipher,
-    SealedText,
-    is_sealed,
-    key_missing,
-)
+from minions.adapters.stores.body_cipher import BodyCipher, SealedText, is_sealed, key_missing
 from minions.contracts.journal.facts import (
     Fact,
     RunFinished,

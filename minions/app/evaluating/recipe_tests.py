@@ -16,13 +16,7 @@ from minions.adapters.models.cassette_models import MISS, Cassette, ReplayModel
 from minions.adapters.models.scripted import ScriptedModel
 from minions.app.wiring.configured_models import ModelChoice
 from minions.app.wiring.configured_runtime import Runtime
-from minions.contracts.calls import (
-    ChatModel,
-    ModelCall,
-    ToolCall,
-    ToolCallResponse,
-    ToolFailure,
-)
+from minions.contracts.calls import ChatModel, ModelCall, ToolCall, ToolCallResponse, ToolFailure
 from minions.contracts.context import RunContext, ToolCallExecutor, ToolCallExecutorFactory
 from minions.contracts.decision_types import (
     Answer,

@@ -43,10 +43,7 @@ from minions.data.errors import (
     UsageError,
 )
 from minions.data.json_values import JsonValue
-from minions.engine.services.pricing import (
-    refuse_unknown_price,
-    with_cost,
-)
+from minions.engine.services.pricing import refuse_unknown_price, with_cost
 from minions.evaluation.cases import Case, CaseParts, Part, parts_of
 from minions.evaluation.report import CaseOutcome, EvaluationReport
 from minions.evaluation.scorers import AnyScorer

@@ -14,13 +14,7 @@ from minions.data.errors import NotFoundError, UsageError, near_names
 from minions.data.json_values import JsonValue, parse_json
 from minions.data.schema import JsonSchema, SchemaValidator
 from minions.evaluation.cases import Case
-from minions.evaluation.tuning import (
-    USUAL_DIMENSIONS,
-    Configuration,
-    Dimension,
-    Setting,
-    StepSpace,
-)
+from minions.evaluation.tuning import USUAL_DIMENSIONS, Configuration, Dimension, Setting, StepSpace
 from minions.planning.step_edit import recipe_diff, step_keys, with_step_keys
 from minions.recipe.examples import (
     MOST_EXAMPLE_TOKENS,

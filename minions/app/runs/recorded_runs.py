@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from minions.app.runs.application_runs import (
-    ApplicationRuns,
-    RecipeLike,
-)
+from minions.app.runs.application_runs import ApplicationRuns, RecipeLike
 from minions.app.runs.run_policy import RunPolicy
 from minions.app.runs.run_stream import RunStream
 from minions.contracts.approvals import DecisionMaker

@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import (
-    AsyncGenerator,
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Generator,
-)
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator
 from types import TracebackType
 from typing import Generic, Self, TypeAlias
 

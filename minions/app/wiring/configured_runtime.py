@@ -30,9 +30,7 @@ from minions.app.wiring.configured_prices import make_prices
 from minions.app.wiring.configured_servers import make_mcp_toolsets
 from minions.app.wiring.databases import make_cache, make_journal, make_state, state_beside
 from minions.contracts.budgets import Budgets
-from minions.contracts.calls import (
-    ChatModel,
-)
+from minions.contracts.calls import ChatModel
 from minions.contracts.context import ToolCallExecutorFactory
 from minions.contracts.decision_types import Decider, Deny
 from minions.contracts.flow import FlowControl, Priority

@@ -21,11 +21,7 @@ from minions.contracts.decision_types import (
     Rejection,
     Verdict,
 )
-from minions.contracts.journal.facts import (
-    DecisionRecorded,
-    DecisionWaiting,
-    RecordedReview,
-)
+from minions.contracts.journal.facts import DecisionRecorded, DecisionWaiting, RecordedReview
 from minions.contracts.messages import ToolCallRequest
 from minions.data.codec import encode
 from minions.data.errors import FailureInfo, JournalError, MinionsError, StepFailedError

@@ -70,11 +70,7 @@ from minions.engine.services.pricing import (
     own_context_tokens,
     with_cost,
 )
-from minions.engine.services.retry import (
-    checked_result,
-    is_retryable_error,
-    with_retries,
-)
+from minions.engine.services.retry import checked_result, is_retryable_error, with_retries
 from minions.engine.services.run_services import Services
 from minions.engine.services.spending import CallEstimate, Spending
 from minions.recipe.model import UntrustedRule

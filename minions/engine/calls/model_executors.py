@@ -49,9 +49,7 @@ from minions.engine.compile.prompt_sections import CHARACTERS_PER_TOKEN, prompt_
 from minions.engine.context.step_view import StepView
 from minions.engine.context.time_limits import suspended_time
 from minions.engine.history.entry_checks import fact_in
-from minions.engine.services.pricing import (
-    with_cost,
-)
+from minions.engine.services.pricing import with_cost
 from minions.engine.services.retry import checked_result
 from minions.recipe.model import UntrustedRule
 

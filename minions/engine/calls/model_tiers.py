@@ -12,12 +12,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from minions.contracts.calls import (
-    ChatModel,
-    ModelCallResponse,
-    ModelCapabilities,
-    ModelOptions,
-)
+from minions.contracts.calls import ChatModel, ModelCallResponse, ModelCapabilities, ModelOptions
 from minions.contracts.context import ModelCallExecutorFactory
 from minions.contracts.instructions import OutputMode, OutputRequest
 from minions.contracts.messages import TokenUsage

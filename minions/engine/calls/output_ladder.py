@@ -21,16 +21,8 @@ from minions.contracts.instructions import (
     OutputMode,
     OutputRung,
 )
-from minions.contracts.messages import (
-    CUT_AT_LIMIT,
-    Message,
-    assistant,
-    calls_length,
-    user,
-)
-from minions.contracts.output import (
-    checked_output,
-)
+from minions.contracts.messages import CUT_AT_LIMIT, Message, assistant, calls_length, user
+from minions.contracts.output import checked_output
 from minions.contracts.runtime import BlockingCalls
 from minions.contracts.session_views import MemorySnapshot
 from minions.data.errors import OUTPUT_TRUNCATED, FailureInfo

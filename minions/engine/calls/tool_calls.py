@@ -11,12 +11,7 @@ from attrs import evolve, frozen
 from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
-from minions.contracts.calls import (
-    CallOrigin,
-    ToolCall,
-    ToolCallResponse,
-    ToolFailure,
-)
+from minions.contracts.calls import CallOrigin, ToolCall, ToolCallResponse, ToolFailure
 from minions.contracts.context import RunContext, ToolCallExecutor
 from minions.contracts.messages import ToolCallRequest
 from minions.contracts.runtime import BlockingCalls

@@ -13,9 +13,7 @@ from msgspec.structs import replace
 
 from minions.contracts.steps import PythonStep, Step, StepGraph
 from minions.contracts.tools import Toolbox
-from minions.data.errors import (
-    GraphError,
-)
+from minions.data.errors import GraphError
 from minions.data.field_repr import FieldsRepr
 from minions.data.json_values import dumps
 from minions.engine.compile.extensions import Extensions

@@ -15,15 +15,9 @@ from typing import Final
 from msgspec import Struct
 
 from minions.contracts.calls import ModelCall, Prompt, PromptLayout
-from minions.contracts.instructions import (
-    OutputInstructions,
-    OutputMode,
-)
+from minions.contracts.instructions import OutputInstructions, OutputMode
 from minions.contracts.messages import Message, MessageRole, is_border_words
-from minions.contracts.output import (
-    older_output_words,
-    output_words,
-)
+from minions.contracts.output import older_output_words, output_words
 from minions.contracts.tools import ToolSpec
 from minions.data.json_values import dumps
 

@@ -12,9 +12,7 @@ from msgspec.structs import replace
 from minions.contracts.executions import AgentResult, RunState, RunStatus
 from minions.contracts.instructions import T_co
 from minions.contracts.journal.child_run_links import WAITS_FOR_RUNS, ChildWait
-from minions.contracts.journal.facts import (
-    RunFinished,
-)
+from minions.contracts.journal.facts import RunFinished
 from minions.contracts.journal.journal import JournalEntry
 from minions.contracts.journal.run_rows import RunFilter
 from minions.contracts.runtime import BlockingCalls

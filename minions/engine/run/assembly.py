@@ -9,10 +9,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import evolve, field, frozen
 from msgspec import Struct
 
-from minions.contracts.calls import (
-    ChatModel,
-    ModelOptions,
-)
+from minions.contracts.calls import ChatModel, ModelOptions
 from minions.contracts.context import ModelCallExecutorFactory, ToolCallExecutorFactory
 from minions.contracts.journal.start_note import StartNote
 from minions.contracts.tools import Tool, Toolbox

@@ -16,12 +16,7 @@ from typing import Final, TypeVar
 from attrs import evolve
 from returns.result import Result, Success
 
-from minions.contracts.calls import (
-    ModelCall,
-    ModelCallResponse,
-    ModelFailure,
-    Prompt,
-)
+from minions.contracts.calls import ModelCall, ModelCallResponse, ModelFailure, Prompt
 from minions.contracts.context import ModelCallExecutor, ModelCallExecutorFactory, RunContext
 from minions.contracts.instructions import OutputInstructions
 from minions.contracts.messages import Message, ToolCallRequest

@@ -26,9 +26,7 @@ from minions.contracts.journal.facts import PinnedExample
 from minions.contracts.journal.journal import Journal
 from minions.contracts.metrics import Metrics
 from minions.contracts.model_profiles import Feature, ModelProfile, ProfileBook
-from minions.contracts.output import (
-    parse_text,
-)
+from minions.contracts.output import parse_text
 from minions.contracts.runtime import (
     BlockingCalls,
     Clock,

@@ -26,12 +26,7 @@ from minions.contracts.journal.run_rows import RunFilter, RunRow, Spender, Spent
 from minions.contracts.runtime import Clock, IsWorkerGone, Sleep
 from minions.data.errors import BudgetSpentError, JournalError
 from minions.engine.services.budget import RunBudget
-from minions.engine.services.budget_records import (
-    BudgetAnswer,
-    BudgetRecord,
-    RunPart,
-    StoredRecord,
-)
+from minions.engine.services.budget_records import BudgetAnswer, BudgetRecord, RunPart, StoredRecord
 from minions.engine.services.budget_rules import Rule, rules_of
 from minions.engine.services.event_loop import LoopLock, Waiter
 from minions.engine.services.spending import (

@@ -12,13 +12,7 @@ from typing import BinaryIO, Final, NoReturn, cast
 
 from attrs import field, frozen, mutable
 
-from minions.contracts.journal.chain import (
-    GENESIS,
-    ChainedRow,
-    chained,
-    link_of,
-    verify_chain,
-)
+from minions.contracts.journal.chain import GENESIS, ChainedRow, chained, link_of, verify_chain
 from minions.contracts.journal.facts import SessionForked, UnreadableFact, fact_of
 from minions.contracts.journal.journal import Journal, JournalEntry, digests_in, row_of
 from minions.data.bounded_files import BoundedLines, LongLineError

@@ -12,10 +12,7 @@ from typing import Final, TypeVar, cast
 from attrs import evolve
 from msgspec import Struct
 
-from minions.contracts.calls import (
-    ModelOptions,
-    PromptLayout,
-)
+from minions.contracts.calls import ModelOptions, PromptLayout
 from minions.contracts.completion import CompletionCriteria
 from minions.contracts.context import ModelCallExecutorFactory, RunContext, ToolCallExecutorFactory
 from minions.contracts.decision_types import Question
@@ -50,12 +47,7 @@ from minions.engine.calls.pending_decisions import answer_to, shortened
 from minions.engine.calls.tool_batch import ToolBatch
 from minions.engine.calls.trace import StepTrace
 from minions.engine.compile.completion_links import budget_spent
-from minions.engine.compile.engine_scope import (
-    Default,
-    EngineScope,
-    NestedOutcome,
-    ProgramCalls,
-)
+from minions.engine.compile.engine_scope import Default, EngineScope, NestedOutcome, ProgramCalls
 from minions.engine.compile.opening_rights import MadeOf
 from minions.engine.context.agent_context import RecipeRunner
 from minions.engine.context.step_view import StepView

@@ -15,13 +15,7 @@ from attrs import evolve, frozen
 from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
-from minions.contracts.calls import (
-    ModelCall,
-    ModelOptions,
-    Prompt,
-    PromptLayout,
-    context_exceeded,
-)
+from minions.contracts.calls import ModelCall, ModelOptions, Prompt, PromptLayout, context_exceeded
 from minions.contracts.context import ModelCallExecutorFactory
 from minions.contracts.instructions import HistoryStrategy, HistoryWindow
 from minions.contracts.messages import Message, MessageRole, border_words, system, user

@@ -11,9 +11,7 @@ from attrs import evolve
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from minions.contracts.calls import (
-    ModelOptions,
-)
+from minions.contracts.calls import ModelOptions
 from minions.contracts.context import (
     Limits,
     ModelCallExecutorFactory,

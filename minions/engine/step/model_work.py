@@ -20,10 +20,7 @@ from minions.contracts.calls import (
 )
 from minions.contracts.completion import UNDECLARED, StepCompletionChain
 from minions.contracts.executions import Completion, StepExecution, Verdict
-from minions.contracts.instructions import (
-    OutputFailure,
-    OutputInstructions,
-)
+from minions.contracts.instructions import OutputFailure, OutputInstructions
 from minions.contracts.journal.facts import StepFinished, StepStarted
 from minions.contracts.messages import (
     Message,
@@ -33,10 +30,7 @@ from minions.contracts.messages import (
     user,
     without_border_names,
 )
-from minions.contracts.output import (
-    older_output_words,
-    output_words,
-)
+from minions.contracts.output import older_output_words, output_words
 from minions.contracts.run_events import OutputChecked
 from minions.contracts.steps import Step
 from minions.contracts.tools import NO_TOOLS, Toolbox
@@ -62,9 +56,7 @@ from minions.engine.compile.recipe_step import Fingerprint, WrittenStep
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.context.step_view import StepView
 from minions.engine.history.conversation import SUMMARY, ConversationSummary, LiveConversation
-from minions.engine.services.pricing import (
-    with_cost,
-)
+from minions.engine.services.pricing import with_cost
 from minions.engine.step.model_answers import ModelAnswers, StepConversation
 from minions.engine.step.work import (
     Describe,

@@ -10,9 +10,7 @@ from typing import Final
 
 from attrs import field, frozen
 
-from minions.contracts.calls import (
-    ToolCall,
-)
+from minions.contracts.calls import ToolCall
 from minions.contracts.context import ToolCallExecutorFactory
 from minions.contracts.executions import StepExecution
 from minions.contracts.messages import ToolCallRequest

@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Final, Required, TypeAlias, TypedDict, Unpack
 from attrs import Factory, evolve, field, frozen
 from msgspec import Struct, UnsetType
 
-from minions.contracts.calls import (
-    ModelOptions,
-)
+from minions.contracts.calls import ModelOptions
 from minions.contracts.context import ModelCallExecutorFactory, ToolCallExecutorFactory
 from minions.contracts.executions import Completion, CompletionMode, StepExecution, StepStatus
 from minions.contracts.instructions import OutputInstructions
@@ -39,9 +37,7 @@ from minions.contracts.messages import (
     user,
     with_border_words,
 )
-from minions.contracts.output import (
-    output_words,
-)
+from minions.contracts.output import output_words
 from minions.contracts.steps import Step
 from minions.contracts.tools import Toolbox
 from minions.data.errors import LIMIT_REACHED, NEEDS_DECISION, FailureInfo

@@ -12,9 +12,7 @@ from typing import Final, NamedTuple
 from attrs import field, frozen
 
 from minions.contracts.executions import address_of
-from minions.contracts.journal.facts import (
-    UnreadableFact,
-)
+from minions.contracts.journal.facts import UnreadableFact
 from minions.contracts.journal.journal import Journal, JournalEntry
 from minions.contracts.journal.run_rows import JUDGED, RunFilter, RunRow
 from minions.data.json_values import JsonValue, dumps

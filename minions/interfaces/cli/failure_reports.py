@@ -22,18 +22,9 @@ from minions.data.errors import (
     UsageError,
     words_of,
 )
-from minions.interfaces.cli.console.console import (
-    json_text,
-    keep_to_lines,
-    say,
-    tell,
-)
+from minions.interfaces.cli.console.console import json_text, keep_to_lines, say, tell
 from minions.interfaces.cli.console.printed_results import EXIT_CODES
-from minions.interfaces.cli.console.render import (
-    error_lines,
-    error_to_json,
-    stderr_painter,
-)
+from minions.interfaces.cli.console.render import error_lines, error_to_json, stderr_painter
 
 _TRUE: Final = ("1", "true", "yes")
 _UNDECIDED: Final = frozenset({"call-in-doubt", "decision-needed"})

@@ -23,12 +23,7 @@ from minions.contracts.approvals import DecisionMaker
 from minions.contracts.journal.facts import DecisionWaiting
 from minions.contracts.journal.start_note import MARKS, QueuePlace, StartNote
 from minions.contracts.patience import Patience
-from minions.data.errors import (
-    EnvironmentRefusedError,
-    LeaseHeldError,
-    RecipeError,
-    UsageError,
-)
+from minions.data.errors import EnvironmentRefusedError, LeaseHeldError, RecipeError, UsageError
 from minions.data.json_values import JsonValue
 from minions.engine.history.recorder import refuse_if_renewed
 from minions.engine.run.agent_executor import AgentExecutor
@@ -46,11 +41,7 @@ from minions.interfaces.cli.options import (
     naming_the_journal,
     option,
 )
-from minions.interfaces.cli.queue_options import (
-    QueueOptions,
-    open_queue,
-    report_queued,
-)
+from minions.interfaces.cli.queue_options import QueueOptions, open_queue, report_queued
 from minions.interfaces.cli.run_follower import Signals, follow, note_of, user_of_machine
 from minions.recipe.model import AgentRecipe
 

@@ -36,11 +36,7 @@ from minions.data.json_values import JsonValue
 from minions.data.texts import shell_word, spoken, with_options
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.views.run_names import shortest_name
-from minions.interfaces.cli.console.console import (
-    json_text,
-    say,
-    tell,
-)
+from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.console.live_progress import LiveProgress, PlainProgress, Progress
 from minions.interfaces.cli.console.printed_results import (
     EXIT_CODES,
@@ -48,10 +44,7 @@ from minions.interfaces.cli.console.printed_results import (
     result_to_json,
     summary_lines,
 )
-from minions.interfaces.cli.console.render import (
-    stderr_painter,
-    wants_color,
-)
+from minions.interfaces.cli.console.render import stderr_painter, wants_color
 from minions.interfaces.cli.options import CommandContext
 from minions.recipe.nested_recipes import reads_starter
 

@@ -18,10 +18,7 @@ from minions.engine.services.run_services import Services
 from minions.engine.sessions.runner import StepRunner
 from minions.engine.sessions.store import StepRepository
 from minions.engine.views.run_names import meaning_of, not_unique, unknown_name
-from minions.interfaces.cli.options import (
-    CommandContext,
-    naming_the_journal,
-)
+from minions.interfaces.cli.options import CommandContext, naming_the_journal
 from minions.interfaces.cli.recipe_argument import some_inputs
 from minions.interfaces.cli.resume_plan import RecordedRunOpener
 from minions.recipe.model import AgentRecipe

@@ -9,12 +9,7 @@ from minions.adapters.daemon_thread import import_in_daemon_thread
 from minions.adapters.stores.memory_stores import StateStore
 from minions.adapters.telemetry.open_telemetry import OpenTelemetryMetrics
 from minions.adapters.telemetry.prometheus import Counter as CounterFamily
-from minions.adapters.telemetry.prometheus import (
-    Family,
-    Gauge,
-    PrometheusMetrics,
-    require_client,
-)
+from minions.adapters.telemetry.prometheus import Family, Gauge, PrometheusMetrics, require_client
 from minions.app.evaluating.background_scores import stored_watches, watch_gauges
 from minions.app.runs.paused_queues import queue_pauses
 from minions.app.runs.schedule_store import ScheduleStore

@@ -16,13 +16,7 @@ from minions.data.bounded_files import open_regular
 from minions.data.errors import EnvironmentRefusedError, UsageError, did_you_mean
 from minions.data.texts import parse_toml
 from minions.interfaces.http.proxy_access import ProxyAccess
-from minions.interfaces.http.tokens import (
-    CallerToken,
-    Rights,
-    check_token,
-    digest_of,
-    rights_of,
-)
+from minions.interfaces.http.tokens import CallerToken, Rights, check_token, digest_of, rights_of
 
 _MOST_BYTES: Final = 100_000
 _TABLE: Final = re.compile(r"(?m)^[ \t]*(?:\[\[?[ \t]*(?:tokens|proxy)\b|tokens[ \t]*=)")

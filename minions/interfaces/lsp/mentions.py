@@ -20,12 +20,7 @@ from minions.recipe.expressions.terms import Path as ValuePath
 from minions.recipe.expressions.values import Reference, TemplateError
 from minions.recipe.reading.load import check_recipe_text
 from minions.recipe.reading.sub_recipes import recipe_files
-from minions.recipe.recipe_files import (
-    USUAL_FOLDER,
-    NamedFiles,
-    recipe_ids,
-    recipe_ids_beside,
-)
+from minions.recipe.recipe_files import USUAL_FOLDER, NamedFiles, recipe_ids, recipe_ids_beside
 from minions.recipe.text.key_types import STEP_PATTERN
 from minions.recipe.text.nodes import Entry, MappingNode, Node, Place, ScalarNode, SequenceNode
 from minions.recipe.text.yaml_reader import read_document, read_source

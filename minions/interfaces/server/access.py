@@ -25,14 +25,7 @@ from minions.interfaces.http.http_answers import (
     Send,
     refusal,
 )
-from minions.interfaces.http.tokens import (
-    CALLER,
-    EXPIRED,
-    Caller,
-    CallerRole,
-    caller_of,
-    digest_of,
-)
+from minions.interfaces.http.tokens import CALLER, EXPIRED, Caller, CallerRole, caller_of, digest_of
 from minions.interfaces.server.server_options import ServerOptions
 
 ROOT: Final = "minions.root"

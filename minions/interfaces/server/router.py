@@ -17,9 +17,7 @@ from litestar.exceptions import HTTPException
 from litestar.routes import HTTPRoute
 from litestar.types import ASGIApp
 
-from minions.adapters.telemetry.prometheus import (
-    CONTENT_TYPE,
-)
+from minions.adapters.telemetry.prometheus import CONTENT_TYPE
 from minions.data.errors import MinionsError
 from minions.interfaces.http.http_answers import (
     Answer,

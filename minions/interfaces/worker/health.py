@@ -29,13 +29,7 @@ from minions.interfaces.http.connections import (
 )
 from minions.interfaces.http.http_answers import EVENT_STREAM
 from minions.interfaces.http.token_file import FileTokens
-from minions.interfaces.http.tokens import (
-    Caller,
-    TokenScope,
-    caller_of,
-    check_token,
-    digest_of,
-)
+from minions.interfaces.http.tokens import Caller, TokenScope, caller_of, check_token, digest_of
 from minions.interfaces.worker.delta_streams import DeltaFollower, DeltaStreams
 from minions.interfaces.worker.worker import Worker
 

@@ -29,10 +29,7 @@ from minions.recipe.expressions.template import Template, Templates
 from minions.recipe.expressions.terms import Path as ValuePath
 from minions.recipe.expressions.values import EvaluationError, TemplateError
 from minions.recipe.model import AgentRecipe, InputSpec, RecipeTest
-from minions.recipe.text.nodes import (
-    MappingNode,
-    Place,
-)
+from minions.recipe.text.nodes import MappingNode, Place
 from minions.recipe.text.sections import Report
 
 _MOST_NAMED: Final = 5

@@ -34,12 +34,7 @@ from minions.data.texts import printable_text, shown_text
 if TYPE_CHECKING:
     from mcp.client.session import ClientSession
     from mcp.shared.dispatcher import ProgressFnT
-    from mcp_types import (
-        CallToolResult,
-        InputRequest,
-        InputResponses,
-        RequestParamsMeta,
-    )
+    from mcp_types import CallToolResult, InputRequest, InputResponses, RequestParamsMeta
     from mcp_types import Tool as ListedTool
 
     from minions.adapters.tools.mcp.program import ProgramCheck

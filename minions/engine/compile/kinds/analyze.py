@@ -33,9 +33,7 @@ from minions.engine.compile.recipe_step import (
     with_examples,
     with_marked_feedback,
 )
-from minions.recipe.expressions.template import (
-    Template,
-)
+from minions.recipe.expressions.template import Template
 from minions.recipe.kinds.analyze_kind import AnalyzeSpec
 
 if TYPE_CHECKING:

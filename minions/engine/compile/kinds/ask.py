@@ -12,14 +12,8 @@ from minions.data.json_values import JsonValue
 from minions.engine.compile.engine_scope import Default, EngineScope, render_beside
 from minions.engine.compile.kinds.compiler import BuildParts, Planner, StepCompiler
 from minions.engine.compile.planned_step import PlannedStep
-from minions.engine.compile.recipe_step import (
-    RecordedInParts,
-    WrittenStep,
-    as_text,
-)
-from minions.recipe.expressions.template import (
-    Template,
-)
+from minions.engine.compile.recipe_step import RecordedInParts, WrittenStep, as_text
+from minions.recipe.expressions.template import Template
 from minions.recipe.kinds.ask_kind import AskSpec
 
 

@@ -10,25 +10,15 @@ from attrs import frozen
 
 from minions.contracts.context import RunContext
 from minions.contracts.steps import PythonStep, Step, StepScope
-from minions.data.errors import (
-    FailureInfo,
-    StepFailedError,
-)
+from minions.data.errors import FailureInfo, StepFailedError
 from minions.data.json_values import JsonValue
 from minions.engine.compile.engine_scope import render_beside
 from minions.engine.compile.kinds.compiler import BuildParts, Planner, StepCompiler
 from minions.engine.compile.planned_step import PlannedStep
-from minions.engine.compile.recipe_step import (
-    Replayable,
-    WrittenStep,
-    as_text,
-)
+from minions.engine.compile.recipe_step import Replayable, WrittenStep, as_text
 from minions.engine.history.step_rows import StepRows
 from minions.engine.services.event_loop import breathe
-from minions.recipe.expressions.template import (
-    Condition,
-    Template,
-)
+from minions.recipe.expressions.template import Condition, Template
 from minions.recipe.expressions.values import Meter, Reference
 from minions.recipe.kinds.assertion_kind import AssertSpec
 

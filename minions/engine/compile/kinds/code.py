@@ -13,22 +13,10 @@ from minions.contracts.sandbox import CodeSandbox
 from minions.contracts.steps import PythonStep, Step, StepScope
 from minions.data.json_values import JsonValue
 from minions.engine.compile.engine_scope import EngineScope, render_beside
-from minions.engine.compile.kinds.compiler import (
-    BuildParts,
-    Planner,
-    StepCompiler,
-    tool_names,
-)
-from minions.engine.compile.programs import (
-    check_end,
-    not_registered,
-    run_program,
-    sandbox_refusal,
-)
+from minions.engine.compile.kinds.compiler import BuildParts, Planner, StepCompiler, tool_names
+from minions.engine.compile.programs import check_end, not_registered, run_program, sandbox_refusal
 from minions.engine.compile.recipe_step import CacheableStep, Fingerprint, WrittenStep
-from minions.recipe.expressions.template import (
-    Template,
-)
+from minions.recipe.expressions.template import Template
 from minions.recipe.kinds.code_kind import CodeSpec
 from minions.recipe.kinds.goal_kind import ProgramSpec
 from minions.recipe.model import AgentRecipe

@@ -15,10 +15,7 @@ from minions.contracts.executions import CompletionMode
 from minions.contracts.instructions import HistoryWindow, OutputInstructions
 from minions.contracts.messages import CONTEXT, Message, MessageRole, border_words, user
 from minions.contracts.steps import Step, ToolSearch
-from minions.data.errors import (
-    UsageError,
-    near_names,
-)
+from minions.data.errors import UsageError, near_names
 from minions.data.schema import SchemaValidator
 from minions.engine.compile.completion_links import (
     ArtifactsLink,
@@ -32,10 +29,7 @@ from minions.engine.compile.kinds.compiler import (
     StepCompiler,
     tool_names,
 )
-from minions.engine.compile.prompt_sections import (
-    PromptPart,
-    PromptSection,
-)
+from minions.engine.compile.prompt_sections import PromptPart, PromptSection
 from minions.engine.compile.recipe_step import (
     IsUntrusted,
     MarkedTexts,

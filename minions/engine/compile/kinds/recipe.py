@@ -9,9 +9,7 @@ from attrs import evolve, frozen
 
 from minions.contracts.context import RunContext
 from minions.contracts.steps import PythonStep, Step, StepScope
-from minions.data.errors import (
-    UsageError,
-)
+from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue
 from minions.engine.compile.engine_scope import EngineScope, render_beside
 from minions.engine.compile.kinds.compiler import BuildParts, Planner, StepCompiler
@@ -23,9 +21,7 @@ from minions.engine.compile.recipe_step import (
     RecordedInParts,
     WrittenStep,
 )
-from minions.recipe.expressions.template import (
-    Template,
-)
+from minions.recipe.expressions.template import Template
 from minions.recipe.kinds.recipe_kind import RecipeSpec
 from minions.recipe.model import AgentRecipe, StepSpec
 from minions.recipe.nested_recipes import bundle_of, steps_within

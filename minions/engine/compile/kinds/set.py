@@ -11,10 +11,7 @@ from minions.contracts.context import RunContext
 from minions.contracts.steps import PythonStep, Step, StepScope
 from minions.data.json_values import JsonValue, dumps
 from minions.engine.compile.kinds.compiler import BuildParts, Planner, StepCompiler
-from minions.engine.compile.recipe_step import (
-    Replayable,
-    WrittenStep,
-)
+from minions.engine.compile.recipe_step import Replayable, WrittenStep
 from minions.engine.services.event_loop import breathe
 from minions.recipe.expressions.template import Template
 from minions.recipe.expressions.values import Meter

@@ -7,9 +7,7 @@ from typing import Final
 from minions.contracts.steps import PythonStep, Step
 from minions.engine.compile.kinds.compiler import BuildParts, Planner, StepCompiler
 from minions.engine.compile.planned_step import PlannedStep
-from minions.engine.compile.recipe_step import (
-    WrittenStep,
-)
+from minions.engine.compile.recipe_step import WrittenStep
 from minions.engine.compile.registered_steps import used_step
 from minions.recipe.kinds.uses_kind import UsesSpec
 

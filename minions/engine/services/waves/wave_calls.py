@@ -23,13 +23,7 @@ from minions.contracts.batch_apis import BatchApi, BatchLine, BatchRequest, Batc
 from minions.contracts.budgets import BudgetStore
 from minions.contracts.calls import ChatModel, ModelCallResponse, ModelFailure, Prompt
 from minions.contracts.journal.facts import BatchCallExpired, BatchCallQueued, BatchCallSubmitted
-from minions.contracts.patience import (
-    LateError,
-    ParkedError,
-    PatientCall,
-    PatientCalls,
-    WakeRuns,
-)
+from minions.contracts.patience import LateError, ParkedError, PatientCall, PatientCalls, WakeRuns
 from minions.contracts.retry_config import RetryConfig
 from minions.engine.services.run_services import Services, worker_name
 from minions.engine.services.waves.wave_record import (

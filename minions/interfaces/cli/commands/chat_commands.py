@@ -34,19 +34,10 @@ from minions.engine.services.run_services import Services
 from minions.engine.sessions.session_context import get_context_summary
 from minions.engine.sessions.store import StepRepository
 from minions.interfaces.cli.commands.run_command import RunOptions, run_recipe
-from minions.interfaces.cli.console.console import (
-    for_stream,
-    json_text,
-    say,
-    say_table,
-    tell,
-)
+from minions.interfaces.cli.console.console import for_stream, json_text, say, say_table, tell
 from minions.interfaces.cli.console.live_progress import retry_text, server_wait_text
 from minions.interfaces.cli.console.printed_results import EXIT_CODES, output_text, result_to_json
-from minions.interfaces.cli.console.render import (
-    error_lines,
-    stderr_painter,
-)
+from minions.interfaces.cli.console.render import error_lines, stderr_painter
 from minions.interfaces.cli.options import (
     AllProjectsOption,
     CassetteOptions,

@@ -46,22 +46,14 @@ from minions.evaluation.statistics import Interval
 from minions.evaluation.suite_file import read_suite
 from minions.interfaces.cli.case_source import CaseOptions, CaseSource, read_cases
 from minions.interfaces.cli.console.batch_progress import batch_progress
-from minions.interfaces.cli.console.console import (
-    hanging,
-    json_text,
-    say,
-    tell,
-)
+from minions.interfaces.cli.console.console import hanging, json_text, say, tell
 from minions.interfaces.cli.console.evaluation_tables import (
     case_lines,
     comparison_lines,
     report_lines,
 )
 from minions.interfaces.cli.console.printed_results import check_writable, write_whole
-from minions.interfaces.cli.console.render import (
-    dollars,
-    stderr_painter,
-)
+from minions.interfaces.cli.console.render import dollars, stderr_painter
 from minions.interfaces.cli.options import (
     FILE,
     AnnotationOption,

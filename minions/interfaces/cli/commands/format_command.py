@@ -6,16 +6,9 @@ import click
 from attrs import frozen
 
 from minions.data.errors import MinionsError, RecipeError
-from minions.interfaces.cli.console.console import (
-    json_text,
-    say,
-    tell,
-)
+from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.console.printed_results import write_whole
-from minions.interfaces.cli.console.render import (
-    faults_lines,
-    stderr_painter,
-)
+from minions.interfaces.cli.console.render import faults_lines, stderr_painter
 from minions.interfaces.cli.options import (
     CommandContext,
     OutputOptions,

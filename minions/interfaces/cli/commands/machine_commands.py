@@ -38,15 +38,8 @@ from minions.data.codec import encode
 from minions.data.errors import EnvironmentRefusedError, MinionsError, UsageError, did_you_mean
 from minions.data.json_values import JsonValue
 from minions.data.texts import one_line
-from minions.interfaces.cli.console.console import (
-    json_text,
-    say,
-    tell,
-)
-from minions.interfaces.cli.console.render import (
-    painter,
-    wants_color,
-)
+from minions.interfaces.cli.console.console import json_text, say, tell
+from minions.interfaces.cli.console.render import painter, wants_color
 from minions.interfaces.cli.options import (
     CommandContext,
     CommonOptions,

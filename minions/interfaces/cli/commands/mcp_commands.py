@@ -45,15 +45,8 @@ from minions.data.errors import (
 from minions.data.json_values import JsonValue, as_object_of_texts, as_texts
 from minions.data.texts import shell_word
 from minions.interfaces.cli.commands.mcp_serve_command import serve
-from minions.interfaces.cli.console.console import (
-    json_text,
-    say,
-    say_table,
-    tell,
-)
-from minions.interfaces.cli.console.render import (
-    plain,
-)
+from minions.interfaces.cli.console.console import json_text, say, say_table, tell
+from minions.interfaces.cli.console.render import plain
 from minions.interfaces.cli.options import (
     CommandContext,
     OutputOptions,

@@ -14,13 +14,8 @@ from attrs import frozen
 import minions
 from minions.contracts.runtime import SystemClock
 from minions.data.errors import EnvironmentRefusedError, UsageError
-from minions.interfaces.cli.console.console import (
-    log_line,
-    tell,
-)
-from minions.interfaces.cli.console.render import (
-    plain,
-)
+from minions.interfaces.cli.console.console import log_line, tell
+from minions.interfaces.cli.console.render import plain
 from minions.interfaces.cli.options import (
     CommandContext,
     CommonOptions,

@@ -23,18 +23,10 @@ from minions.data.errors import RecipeError, UsageError
 from minions.data.json_values import JsonValue, as_object, as_text, as_texts
 from minions.data.texts import shell_word
 from minions.engine.run.agent_run import AgentRun
-from minions.interfaces.cli.console.console import (
-    json_text,
-    say,
-    tell,
-)
+from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.console.live_progress import PlainProgress
 from minions.interfaces.cli.console.printed_results import EXIT_CODES, summary_lines
-from minions.interfaces.cli.console.render import (
-    fault_to_json,
-    faults_lines,
-    stderr_painter,
-)
+from minions.interfaces.cli.console.render import fault_to_json, faults_lines, stderr_painter
 from minions.interfaces.cli.options import (
     CommandContext,
     CommonOptions,

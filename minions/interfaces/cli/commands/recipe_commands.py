@@ -40,16 +40,9 @@ from minions.engine.compile.dry_run import planned_prompts
 from minions.engine.compile.extensions import Extensions
 from minions.engine.compile.planned_step import PlannedStep
 from minions.engine.compile.prompt_sections import REASONS, PromptSection, section_words
-from minions.interfaces.cli.console.console import (
-    hanging,
-    json_text,
-    say,
-    tell,
-)
+from minions.interfaces.cli.console.console import hanging, json_text, say, tell
 from minions.interfaces.cli.console.dry_run_table import hidden_tool_words
-from minions.interfaces.cli.console.render import (
-    dollars,
-)
+from minions.interfaces.cli.console.render import dollars
 from minions.interfaces.cli.options import (
     CommandContext,
     ExtensionOptions,

@@ -22,13 +22,7 @@ from minions.contracts.runtime import SystemClock
 from minions.data.errors import EnvironmentRefusedError, UsageError
 from minions.data.json_values import JsonValue
 from minions.data.texts import shell_word
-from minions.interfaces.cli.console.console import (
-    json_text,
-    log_line,
-    say,
-    say_table,
-    tell,
-)
+from minions.interfaces.cli.console.console import json_text, log_line, say, say_table, tell
 from minions.interfaces.cli.options import (
     CacheOption,
     CommandContext,

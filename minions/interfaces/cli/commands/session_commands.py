@@ -41,14 +41,7 @@ from minions.engine.views.stored_events import StoredEvents
 from minions.interfaces.cli.commands.personal_data_commands import rekey
 from minions.interfaces.cli.commands.session_archives import export, gc, import_, rm, verify
 from minions.interfaces.cli.commands.session_lists import diff, list_
-from minions.interfaces.cli.console.console import (
-    counted,
-    hanging,
-    json_text,
-    log_line,
-    say,
-    tell,
-)
+from minions.interfaces.cli.console.console import counted, hanging, json_text, log_line, say, tell
 from minions.interfaces.cli.console.live_progress import item_lines
 from minions.interfaces.cli.console.printed_results import (
     EXIT_CODES,
@@ -56,10 +49,7 @@ from minions.interfaces.cli.console.printed_results import (
     recorded_usage_text,
     rung_words,
 )
-from minions.interfaces.cli.console.render import (
-    faults_lines,
-    painter,
-)
+from minions.interfaces.cli.console.render import faults_lines, painter
 from minions.interfaces.cli.options import (
     CommandContext,
     DatabaseOption,

@@ -34,10 +34,7 @@ from minions.interfaces.cli.console.console import (
     table_lines,
     tell,
 )
-from minions.interfaces.cli.console.render import (
-    dollars,
-    plain,
-)
+from minions.interfaces.cli.console.render import dollars, plain
 from minions.interfaces.cli.options import (
     AllProjectsOption,
     CommandContext,

@@ -21,16 +21,10 @@ from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue, as_object, as_texts
 from minions.data.texts import shell_word
 from minions.interfaces.cli.commands.run_command import reports_of
-from minions.interfaces.cli.console.console import (
-    json_text,
-    say,
-    tell,
-)
+from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.console.live_progress import PlainProgress
 from minions.interfaces.cli.console.printed_results import EXIT_CODES, summary_lines
-from minions.interfaces.cli.console.render import (
-    stderr_painter,
-)
+from minions.interfaces.cli.console.render import stderr_painter
 from minions.interfaces.cli.options import (
     CacheOption,
     CassetteOptions,

@@ -39,12 +39,7 @@ from minions.evaluation.suite_file import read_suite
 from minions.evaluation.tuning import USUAL_DIMENSIONS, Configuration, Dimension
 from minions.evaluation.tuning_search import TuningReport
 from minions.interfaces.cli.case_source import CaseOptions, CaseSource, read_cases
-from minions.interfaces.cli.console.console import (
-    hanging,
-    json_text,
-    say,
-    tell,
-)
+from minions.interfaces.cli.console.console import hanging, json_text, say, tell
 from minions.interfaces.cli.console.evaluation_tables import (
     closed_lines,
     comparison_lines,
@@ -52,9 +47,7 @@ from minions.interfaces.cli.console.evaluation_tables import (
     tuning_lines,
 )
 from minions.interfaces.cli.console.printed_results import check_writable, write_whole
-from minions.interfaces.cli.console.render import (
-    dollars,
-)
+from minions.interfaces.cli.console.render import dollars
 from minions.interfaces.cli.options import (
     CassetteOptions,
     CommandContext,

@@ -11,16 +11,9 @@ from msgspec.structs import replace
 
 from minions.app.wiring.configured_models import model_check
 from minions.data.errors import Fault, MinionsError, RecipeError
-from minions.interfaces.cli.console.console import (
-    json_text,
-    say,
-    tell,
-)
+from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.console.fault_reports import annotation, json_report, sarif_report
-from minions.interfaces.cli.console.render import (
-    faults_lines,
-    stderr_painter,
-)
+from minions.interfaces.cli.console.render import faults_lines, stderr_painter
 from minions.interfaces.cli.options import (
     CommandContext,
     ExtensionOptions,

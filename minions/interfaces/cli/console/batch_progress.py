@@ -12,14 +12,8 @@ from minions.contracts.messages import TokenUsage
 from minions.contracts.runtime import Clock
 from minions.data.texts import spoken
 from minions.engine.batches.result import NOT_STARTED, BatchResult
-from minions.interfaces.cli.console.console import (
-    tell,
-)
-from minions.interfaces.cli.console.render import (
-    dollars,
-    plain,
-    wants_color,
-)
+from minions.interfaces.cli.console.console import tell
+from minions.interfaces.cli.console.render import dollars, plain, wants_color
 
 if TYPE_CHECKING:
     from rich.live import Live

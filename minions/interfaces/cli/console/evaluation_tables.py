@@ -12,9 +12,7 @@ from minions.evaluation.report import Comparison, EvaluationReport, VariantOutco
 from minions.evaluation.statistics import Interval
 from minions.evaluation.tuning import Configuration, Measurement, Setting, StepSpace
 from minions.evaluation.tuning_search import Trial, TrialVerdict, TuningReport
-from minions.interfaces.cli.console.render import (
-    dollars,
-)
+from minions.interfaces.cli.console.render import dollars
 
 _NARROW: Final = 80
 _TRIAL_HEAD: Final = ("configuration", "passed", "95 % of", "cost", "tokens", "median", "cases", "")

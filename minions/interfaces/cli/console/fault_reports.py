@@ -7,9 +7,7 @@ from collections.abc import Mapping, Sequence
 from minions import __version__
 from minions.data.errors import Fault
 from minions.data.json_values import JsonValue
-from minions.interfaces.cli.console.render import (
-    fault_to_json,
-)
+from minions.interfaces.cli.console.render import fault_to_json
 
 
 def json_report(by_recipe: Mapping[str, Sequence[Fault]]) -> dict[str, JsonValue]:

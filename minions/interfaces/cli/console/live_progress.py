@@ -34,14 +34,8 @@ from minions.contracts.run_events import (
     ToolStarted,
 )
 from minions.data.texts import spoken
-from minions.interfaces.cli.console.console import (
-    hanging,
-)
-from minions.interfaces.cli.console.render import (
-    dollars,
-    painter,
-    plain,
-)
+from minions.interfaces.cli.console.console import hanging
+from minions.interfaces.cli.console.render import dollars, painter, plain
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -13,13 +13,8 @@ from minions.contracts.messages import TokenUsage, usage_document
 from minions.data.codec import encode
 from minions.data.errors import EnvironmentRefusedError
 from minions.data.json_values import JsonValue
-from minions.interfaces.cli.console.console import (
-    json_text,
-)
-from minions.interfaces.cli.console.render import (
-    dollars,
-    painter,
-)
+from minions.interfaces.cli.console.console import json_text
+from minions.interfaces.cli.console.render import dollars, painter
 
 if TYPE_CHECKING:
     from minions.engine.views.output_rungs import RungCount

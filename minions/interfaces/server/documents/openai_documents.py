@@ -27,10 +27,7 @@ from minions.data.json_parts import is_large
 from minions.data.json_values import JsonValue, as_object, parse_json
 from minions.data.schema import check_schema
 from minions.interfaces.http.http_answers import RefusedError
-from minions.interfaces.server.documents.caller_tool_documents import (
-    CallResult,
-    paired,
-)
+from minions.interfaces.server.documents.caller_tool_documents import CallResult, paired
 from minions.interfaces.server.documents.shared_documents import (
     MAYBE_TEXT,
     USER,

@@ -9,11 +9,7 @@ from attrs import field, frozen
 from minions.contracts.executions import RunState
 from minions.engine.calls.inbox import ItemKind
 from minions.interfaces.server.documents.run_documents import ApprovalView
-from minions.interfaces.server.documents.shared_documents import (
-    MAYBE_TEXT,
-    STATE,
-    number_schema,
-)
+from minions.interfaces.server.documents.shared_documents import MAYBE_TEXT, STATE, number_schema
 
 
 @frozen(kw_only=True)

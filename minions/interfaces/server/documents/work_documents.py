@@ -8,22 +8,13 @@ from typing import Final, Literal
 
 from attrs import field, frozen
 
-from minions.app.evaluating.evaluation_records import (
-    CaseRecord,
-    EvaluationRecord,
-    VariantRecord,
-)
+from minions.app.evaluating.evaluation_records import CaseRecord, EvaluationRecord, VariantRecord
 from minions.app.runs.batch_records import BatchProgress
 from minions.app.runs.deployments import Deployment
 from minions.app.runs.schedule_store import ListedSchedule
 from minions.app.runs.work_lists import ListedQueue, ListedWorker, QueuedRun
 from minions.contracts.executions import OPEN_STATES, RunState
-from minions.interfaces.server.documents.shared_documents import (
-    MAYBE_TEXT,
-    STATE,
-    JsonObject,
-    Page,
-)
+from minions.interfaces.server.documents.shared_documents import MAYBE_TEXT, STATE, JsonObject, Page
 
 
 @frozen(kw_only=True)

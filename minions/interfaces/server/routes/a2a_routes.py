@@ -22,13 +22,7 @@ from minions.engine.calls.pending_decisions import mismatch
 from minions.engine.views.lookup import count_runs, list_runs
 from minions.engine.views.run_summary import RunSummary
 from minions.engine.views.stored_events import StoredEvents
-from minions.interfaces.http.http_answers import (
-    EVENT_STREAM,
-    Answer,
-    AsgiApp,
-    RefusedError,
-    RpcId,
-)
+from minions.interfaces.http.http_answers import EVENT_STREAM, Answer, AsgiApp, RefusedError, RpcId
 from minions.interfaces.http.tokens import CALLER, Caller, TokenScope
 from minions.interfaces.server.access import ROOT
 from minions.interfaces.server.decision_views import unknown_approval, waiting_of
