@@ -3,7 +3,7 @@
 `python -m benchmarks.worker_rates [RUNS]` prints the table of docs/scale.md. Runs of ten steps that
 take no time of their own are queued first; then 1, 2 and 4 workers with 64 slots each execute them.
 It counts from the first start of a run to the last end, by the clock of the machine. A second table
-has steps that wait: model calls of 100 ms, by workers with 8 slots each, which the machine's
+has steps that wait: model calls of 300 ms, by workers with 8 slots each, which the machine's
 processors do not bound.
 """
 
@@ -29,7 +29,7 @@ _WORKERS: Final = (1, 2, 4)
 _SLOTS: Final = 64
 _WAITING_RUNS: Final = 160
 _WAITING_SLOTS: Final = 8
-_WAITS_MS: Final = 100
+_WAITS_MS: Final = 300
 _QUEUE: Final = "work"
 _WORKFLOW: Final = "ten"
 _SMALL_POOL: Final = 4
