@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from attrs import field, frozen
 
@@ -159,7 +159,7 @@ class StepRunner:
                 "Executor and repository keep different journals: make both of the same Services.",
                 code="other-journal",
             )
-        self.repository = repository
+        self.repository: Final = repository
         self._journal = repository.services.journal
         self._clock = repository.services.clock
         self._executor = executor

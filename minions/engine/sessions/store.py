@@ -47,7 +47,7 @@ class StepRepository:
                 "StepRepository(Services(journal=journal)).",
                 code="bad-services",
             )
-        self.services = services or Services()
+        self.services: Final = services or Services()
         self._journal = self.services.journal
 
     # --- sessions ---------------------------------------------------------------------------------
