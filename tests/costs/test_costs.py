@@ -49,7 +49,7 @@ one shows here, and its commit says why.
 TAIL: Final = """
 ## What is above its goal
 
-- **Modules.** 37 of them are folders, and 54 the recipe language: a key of one kind of step is
+- **Modules.** 37 of them are folders, and 44 the recipe language: a key of one kind of step is
   foreign to the others, so each kind and each check is there before the first step is read. What a
   plain run does not use is loaded with what does (approvals, tests, toolsets of recipes, examples,
   registered steps, caches, strangers' words, schedules, local models), and a module of one user is
