@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from typing import ClassVar, Final, Protocol, TypeAlias
+from typing import Any, ClassVar, Final, Protocol, TypeAlias
 from urllib.parse import quote, quote_plus
 
 import attrs
@@ -88,7 +88,7 @@ InputValue: TypeAlias = JsonValue | SecretRef
 class DataclassValue(Protocol):
     """An object of a dataclass."""
 
-    __dataclass_fields__: ClassVar[dict[str, object]]  # Any: as the standard library types it
+    __dataclass_fields__: ClassVar[dict[str, Any]]  # Any: as the standard library types it
 
 
 class PydanticValue(Protocol):

@@ -18,7 +18,7 @@ class FieldsRepr:
 
     __slots__ = ()
 
-    def __init_subclass__(cls, **options: object) -> None:  # Any: of other bases
+    def __init_subclass__(cls, **options: object) -> None:  # of other bases
         """Let attrs find a repr in the class itself, so that it generates none."""
         super().__init_subclass__(**options)
         if "__repr__" not in cls.__dict__:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from msgspec import Struct
 
@@ -19,7 +19,7 @@ from minions.data.json_values import JsonValue, as_object
 Fits: TypeAlias = Callable[[object], bool]
 """Whether a value fits for sure."""
 _Schema: TypeAlias = Mapping[str, JsonValue]
-_Measure: TypeAlias = Callable[..., Any]  # Any: its types are looked up beside it
+_Measure: TypeAlias = Callable[..., object]  # its types are looked up beside it
 _Compare: TypeAlias = Callable[..., bool]  # of a number, or a length
 
 _DEEPEST: Final = 32

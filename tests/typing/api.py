@@ -6,6 +6,7 @@ Checked by mypy strict; run by `test_api`. Imports from the public names only.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict, assert_type
 
@@ -293,6 +294,13 @@ class Wanted:
     title: str
 
 
+@dataclass
+class WantedFields:
+    """Inputs as the fields of a dataclass."""
+
+    title: str
+
+
 class WantedKeys(TypedDict):
     """Inputs as a mapping of known keys."""
 
@@ -304,6 +312,7 @@ async def inputs_of_classes(app: minions.Minions, recipe: AgentRecipe) -> Report
     keys: WantedKeys = {"title": "T"}
     assert_type(minions.run(recipe, Wanted("T")), AgentResult[JsonValue])
     assert_type(await app.arun(recipe, keys), AgentResult[JsonValue])
+    assert_type(minions.run(recipe, WantedFields("T")), AgentResult[JsonValue])
     stream = app.astream(recipe, Wanted("T"), output_class=Report)
     assert_type(stream, RunStream[Report])
     assert_type(app.prepare(recipe, keys, output_class=Report), AgentRun[Report])
@@ -461,6 +470,10 @@ class CautiousExecutor(AgentStepExecutor):
 
     def _contains_injection(self, request: object) -> bool:
         return "ignore all rules" in str(request).lower()
+
+    def _extract_response(self, agent_result: Mapping[str, object]) -> StepResult:
+        """An override knows what its agents return."""
+        return super()._extract_response(agent_result)
 
     async def execute_agent_step(
         self,

@@ -228,7 +228,7 @@ class StepHooks(ToolCalls):
             memory.add_tool_result(result)
         return memory
 
-    def _extract_response(self, agent_result: object) -> StepResult:
+    def _extract_response(self, agent_result: Any) -> StepResult:  # Any: what an agent returned
         """The result made of what the agent returned."""
         return as_result(agent_result)
 
@@ -333,7 +333,7 @@ class StepHooks(ToolCalls):
         agent_name: str,
         request: object,
         memory_hash: str,
-        metadata: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, object] | None = None,
     ) -> str:
         """A key for a cache of a subclass; of a request that is not JSON, one that is never equal
         to another.
