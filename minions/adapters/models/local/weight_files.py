@@ -49,6 +49,8 @@ from minions.data.bounded_files import open_regular, read_regular
 from minions.data.errors import EnvironmentRefusedError, NotFoundError, UsageError
 
 # --- fetches a file of weights from an address, into a file that a later call continues ----------
+# What came is checked by the caller, by the hash that the operator named. So nothing has to be
+# known of the file's state at the server: if it changed meanwhile, the hash is another one.
 
 
 DOWNLOAD_FAILED: Final = "download-failed"

@@ -426,6 +426,8 @@ COMPILER: Final = _PlanCompiler()
 
 
 # --- how a plan ended, step by step: for the planner, for programs, and for people ---------------
+# A step of a plan is several steps of its recipe. What failed is told by the step of the plan, with
+# the cause that a person looks for: of a test its command, exit code and the end of its output.
 
 
 _CHANGING: Final = ("generate", "modify", "cleanup")

@@ -1,4 +1,7 @@
-"""`minions inbox`: list what waits for a person; at a terminal, decide one after another."""
+"""`minions inbox`: list what waits for a person; at a terminal, decide one after another.
+
+`minions approve`, `reject` and `answer` make one decision of a run, and resume it.
+"""
 
 from __future__ import annotations
 

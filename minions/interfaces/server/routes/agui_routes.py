@@ -297,6 +297,7 @@ AG_UI: Final = Router("/agents/{name:str}", route_handlers=[run_ag_ui])
 
 
 # --- a run's events as those of AG-UI, the protocol of front ends for agents ---------------------
+# Source: AG-UI 1.0, as its Python package `ag-ui-protocol` has it.
 
 
 _VERSION: Final = "1.0"
