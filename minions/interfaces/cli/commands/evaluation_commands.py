@@ -496,8 +496,8 @@ def _crash_recipes(context: CommandContext, options: _TestOptions, names: Sequen
                 if told.recipe not in {"", recipe.id}:
                     raise UsageError(
                         f"{options.crash_story} is a story of the recipe '{told.recipe}', not of "
-                        f"'{recipe.id}'. Name the recipe that it was written for, or find stories of "
-                        "this one with --crash.",
+                        f"'{recipe.id}'. Name the recipe that it was written for, or find "
+                        "stories of this one with --crash.",
                         code="bad-story",
                     )
                 crashed = CrashedRecipe(
