@@ -17,6 +17,8 @@ pytest.importorskip("playwright.sync_api", reason="the Python package playwright
 
 from playwright.sync_api import expect
 
+from page_server import TOKEN
+
 expect.set_options(timeout=30_000)
 
 
@@ -50,6 +52,28 @@ def test_a_long_answer_is_cut_and_shown_whole_when_that_is_asked_for(
     assert len(output.inner_text()) < 10_000
     page.get_by_role("button", name="Show all of the output").click()
     expect(output).to_contain_text("The end.")
+
+
+def test_nothing_is_written_in_a_step_that_has_ended_while_the_events_of_its_run_come(
+    window: BrowserContext, served: Served
+) -> None:
+    run = served.begin("essay", '{"letters": 200}')
+    page = window.new_page()
+    page.goto(served.at(f"/runs/{run}?step=write"))
+    expect(page.locator("h1 .chip")).to_have_text("completed")
+    asked = {"Accept": "text/event-stream", "Authorization": f"Bearer {TOKEN}"}
+    reply = page.request.get(f"{served.url}/api/v1/runs/{run}/events", headers=asked)
+    events = reply.text().split("\n\n")
+    begin = next(at for at, each in enumerate(events) if '"step_started"' in each)
+    first = "\n\n".join([*events[: begin + 1], ""])
+    page.route(
+        "**/events*", lambda route: route.fulfill(content_type="text/event-stream", body=first)
+    )
+    page.goto(served.at(f"/runs/{run}?step=write"))
+    expect(page.locator("h1 .chip")).to_have_text("running")  # as far as events have come
+    answer = page.get_by_role("dialog", name="write").locator(".said.assistant")
+    expect(answer).to_contain_text("The end.")
+    expect(answer).to_have_count(1)
 
 
 def test_how_sure_a_model_was_stands_beside_what_its_answer_took(

@@ -126,9 +126,11 @@ export class Drawer {
 		return sent.length ? [sections(detail.prompts), sent.map(message)] : none("This step has asked no model.");
 	}
 
-	tab_response({ messages, step }) {
+	tab_response({ messages, step, detail }) {
 		const parts = messages.filter((each) => each.role === "assistant" && !isExample(each)).map(message);
-		if (step.live || step.liveTools.length || (step.hasGap && step.status === "running")) {
+		// What the server has may be ahead of the events, of which all come again when the page is opened.
+		const mayMiss = step.hasGap && step.status === "running" && !["completed", "failed"].includes(detail?.step.status);
+		if (step.live || step.liveTools.length || mayMiss) {
 			this.live = document.createTextNode(plain(tail(step.live)));
 			parts.push(writing("said", this.live, step.hasGap, step.liveTools.filter(Boolean).map((call) => call.name)));
 		}
